@@ -1,0 +1,1 @@
+"""Packed variable-length attention, chosen by name."""

@@ -1,0 +1,54 @@
+"""Records to JSON and back: enums by value, tuples as lists, unknown fields refused.
+
+A file written by a newer release has fields or a schema this one does not know; refusing it by name
+beats reading half of it.
+"""
+
+import json
+from typing import Any, TypeVar
+
+import cattrs
+import cattrs.v
+from cattrs.preconf.json import make_converter
+
+Record = TypeVar("Record")
+
+_converter = make_converter(forbid_extra_keys=True)
+
+
+def _explain(error: BaseException, kind: type | None) -> str:
+    """Keep the text of a record's own ValueError, which cattrs would reduce to "invalid value"."""
+    text = str(error)
+    return text if type(error) is ValueError and text else cattrs.v.format_exception(error, kind)
+
+
+def encode(record: object) -> Any:
+    """Turn a record into JSON values, every field included."""
+    return _converter.unstructure(record)
+
+
+def decode(kind: type[Record], values: Any) -> Record:
+    """Build a record of a kind from JSON values.
+
+    Raises:
+        ValueError: If a field is missing, unknown or contradicts another; says which.
+    """
+    try:
+        return _converter.structure(values, kind)
+    except cattrs.BaseValidationError as error:
+        causes = "; ".join(cattrs.transform_error(error, format_exception=_explain))
+        raise ValueError(f"not a valid {kind.__name__}: {causes}") from error
+
+
+def dumps(record: object) -> str:
+    """Encode a record as one line of JSON with sorted keys."""
+    return json.dumps(encode(record), sort_keys=True, ensure_ascii=False)
+
+
+def loads(kind: type[Record], text: str) -> Record:
+    """Decode a record from JSON text.
+
+    Raises:
+        ValueError: If the text is not JSON or not such a record.
+    """
+    return decode(kind, json.loads(text))

@@ -1,0 +1,172 @@
+"""What a replay, an eager run and a set of graphs cost, in milliseconds and bytes.
+
+The model, per step (milliseconds; patches P of the capacity, live segments of n patches):
+
+    replay = dense(P) + block * segments * ceil(longest / 128)     what the capture bakes in
+           + square * sum(n^2) + item * items                      what the live load adds
+    eager  = max(floor, dense'(P live)) + square' * sum(n^2) + item' * items
+
+`dense` is a piecewise linear curve through recorded capacities: matrix products and element-wise
+passes run on every captured row, padding included. Attention follows the live segments (it reads
+offsets), but its launch grid is baked, so empty blocks are paid by the capacity. Eager below a few
+thousand patches is bound by launches: `floor`. A batch adds `request` once.
+
+Bytes: slabs by arithmetic from the shapes; pool and driver by recorded coefficients.
+
+A `Costs` is either recorded on a card or modelled by arithmetic, and says which.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from math import ceil
+
+from encgraph.records import Capacity, Load, Plan
+from encgraph.results import Memory
+from encgraph.sizes import EncoderSize
+
+BLOCK_PATCHES = 128
+"""Query rows of one attention block; the unit in which launches are paid."""
+H200_BF16_TFLOPS = 790.0
+"""Matrix-product rate on random bf16 data; what an H200 was measured to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Milliseconds against patches: linear between points, and beyond the last two."""
+
+    patches: tuple[int, ...]
+    """Strictly increasing."""
+    ms: tuple[float, ...]
+
+    def at(self, patches: float) -> float:
+        """Milliseconds at a number of patches; below the first point, the first point."""
+        xs, ys = self.patches, self.ms
+        if patches <= xs[0] or len(xs) == 1:
+            return ys[0]
+        i = min(bisect_left(xs, patches), len(xs) - 1)
+        share = (patches - xs[i - 1]) / (xs[i] - xs[i - 1])
+        return ys[i - 1] + share * (ys[i] - ys[i - 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """A cost model of one encoder on one card with one attention."""
+
+    source: str
+    """Where the numbers come from, for people: "recorded on ..." or "modelled ..."."""
+    recorded: bool
+    dense: Curve
+    square_ms: float
+    """Per patch squared of a live segment."""
+    block_ms: float
+    """Per attention block captured, empty or not."""
+    item_ms: float
+    step_ms: float = 0.0
+    """Host and launch of one replay that the device does not hide."""
+    request_ms: float = 0.0
+    """Once a batch."""
+    eager_dense: Curve
+    eager_square_ms: float
+    eager_item_ms: float
+    eager_floor_ms: float
+    row_bytes: int
+    """Slab bytes a patch: input, attention and a token's share of output."""
+    pool_bytes_per_patch: float
+    """Private pool a patch of the largest capacity."""
+    driver_bytes_per_graph: float
+
+    def capacity_ms(self, capacity: Capacity) -> float:
+        """What replaying a capacity costs whatever is in it."""
+        blocks = capacity.segments * ceil(capacity.longest_segment / BLOCK_PATCHES)
+        return self.step_ms + self.dense.at(capacity.patches) + self.block_ms * blocks
+
+    def load_ms(self, load: Load) -> float:
+        """What the live load adds to any replay."""
+        return self.square_ms * load.square + self.item_ms * load.items
+
+    def replay_ms(self, capacity: Capacity, load: Load) -> float:
+        """One replay of a capacity with a live load."""
+        return self.capacity_ms(capacity) + self.load_ms(load)
+
+    def eager_ms(self, load: Load) -> float:
+        """One batched eager run of a load; 0 for an empty one."""
+        if not load.items:
+            return 0.0
+        device = self.eager_dense.at(load.patches) + self.eager_square_ms * load.square
+        return max(self.eager_floor_ms, device) + self.eager_item_ms * load.items
+
+    def memory(self, plan: Plan) -> Memory:
+        """Bytes a plan's graphs are predicted to cost."""
+        if not plan.graphs:
+            return Memory(slabs_bytes=0, pool_bytes=0, driver_bytes=0)
+        patches = plan.largest().patches
+        return Memory(
+            slabs_bytes=self.row_bytes * patches,
+            pool_bytes=round(self.pool_bytes_per_patch * patches),
+            driver_bytes=round(self.driver_bytes_per_graph * len(plan.graphs)),
+        )
+
+
+def flops(size: EncoderSize, load: Load) -> float:
+    """Floating-point operations of one forward: products, attention and mergers.
+
+    Source:
+        2mnk a matrix product; 4 n^2 h a segment of n patches for scores and values.
+    """
+    block = 2 * (4 * size.hidden**2 + 2 * size.hidden * size.intermediate)
+    embed = 2 * size.patch_width * size.hidden
+    attention = 4 * size.hidden * load.square
+    wide = size.hidden * size.rule.merge_area
+    merger = 2 * (wide**2 + wide * size.out) * (1 + len(size.deepstack))
+    return (
+        load.patches * (size.depth * block + embed) + size.depth * attention + load.tokens * merger
+    )
+
+
+def floor_ms(size: EncoderSize, load: Load, *, tflops: float = H200_BF16_TFLOPS) -> float:
+    """Arithmetic floor: no forward of this load runs faster at this rate."""
+    return flops(size, load) / tflops * 1e-9
+
+
+def row_bytes(size: EncoderSize, *, element_bytes: int = 2) -> int:
+    """Slab bytes a patch: pixels, attention output, and a token's outputs over its patches."""
+    outputs = size.out * (1 + len(size.deepstack)) / size.rule.merge_area
+    return round(element_bytes * (size.patch_width + size.hidden + outputs))
+
+
+_POINTS = (64, 256, 1024, 4096, 16384, 65536)
+
+
+def modelled(size: EncoderSize, *, tflops: float = H200_BF16_TFLOPS) -> Costs:
+    """Arithmetic stand-in for a recorded curve; every use of it says "modelled".
+
+    Matrix products at 0.55 and attention at 0.3 of the card's rate, 4 us a launch in a graph, and
+    eager bound by 10 us for each of about 30 launches a block: round figures, close enough to rank
+    plans, not to promise milliseconds.
+    """
+    products, attends = 0.55 * tflops * 1e9, 0.3 * tflops * 1e9
+    launches = 14 * size.depth
+
+    def dense(patches: int) -> float:
+        load = Load(patches=patches, tokens=patches // size.rule.merge_area)
+        return flops(size, load) / products + launches * 0.004
+
+    curve = Curve(patches=_POINTS, ms=tuple(dense(p) for p in _POINTS))
+    square = 4 * size.hidden * size.depth / attends
+    return Costs(
+        source=f"modelled from arithmetic at {tflops:g} TFLOP/s; nothing was recorded",
+        recorded=False,
+        dense=curve,
+        square_ms=square,
+        block_ms=size.depth * size.heads * 2e-6,
+        item_ms=0.005,
+        step_ms=0.1,
+        request_ms=0.05,
+        eager_dense=curve,
+        eager_square_ms=square,
+        eager_item_ms=0.02,
+        eager_floor_ms=30 * size.depth * 0.01,
+        row_bytes=row_bytes(size),
+        pool_bytes_per_patch=2 * (6 * size.hidden + 2 * size.intermediate),
+        driver_bytes_per_graph=8 * 2**20,
+    )

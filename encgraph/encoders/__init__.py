@@ -1,0 +1,1 @@
+"""Adapters that make transformers' encoders capturable, one file a family."""

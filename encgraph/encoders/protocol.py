@@ -1,0 +1,107 @@
+"""What graphs, runner and checks need of an encoder: six methods, and the records they pass.
+
+`buffers` gives static inputs whose leading dimension grows with the capacity, so that every budget
+can see one slab through prefix views. `fill` is the only host-to-device step. `forward` is captured:
+pure tensors, static shapes, metadata computed inside. `eager` is the untouched forward, fallback
+and oracle at once.
+
+Shape legend: T real tokens, B token budget, N items, M max items, P patches, K patch width, W output
+width, S segments.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from encgraph.records import Capacity, Item, Modality
+from encgraph.sizes import Grid, TokenRule
+
+Buffers = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Input:
+    """One item with its tensors: the one kind that carries a user's tensors into the runner."""
+
+    item: Item
+    pixels: Tensor
+    """(patches, patch width), merge-block order, any float dtype, on any device."""
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EncoderOutput:
+    """Rows of one item, or packed rows of a whole budget inside a graph."""
+
+    main: Tensor
+    """(tokens, out), in the encoder's dtype."""
+    extra: tuple[Tensor, ...] = ()
+    """Further outputs with the same rows (deepstack features), each (tokens, width)."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Main first, then extras."""
+        return (self.main, *self.extra)
+
+    def rows(self, start: int, stop: int) -> "EncoderOutput":
+        """Views of the rows start to stop of each tensor; borrowed."""
+        return EncoderOutput(
+            main=self.main[start:stop], extra=tuple(e[start:stop] for e in self.extra)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSpec:
+    """What is fixed about an encoder."""
+
+    name: str
+    modalities: frozenset[Modality]
+    widths: tuple[int, ...]
+    """Width of the main output, then of each extra."""
+    dtype: torch.dtype
+    device: torch.device
+    rule: TokenRule
+    min_tokens: int
+    """Tokens of the smallest legal item."""
+    max_tokens: int
+    """Tokens of the largest legal image."""
+    attention: str
+    """Name of the packed attention in use, never "auto"."""
+    compiled: bool
+
+
+class Encoder(Protocol):
+    """An encoder that graphs can hold."""
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """What is fixed about it."""
+        ...
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module under study; its parameters and buffers are watched for rebinding."""
+        ...
+
+    def item_spec(self, value: Input) -> Item:
+        """Sizes of one input; host only, reads no tensor contents."""
+        ...
+
+    def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
+        """Allocate static inputs; each shape is a function of the capacity, rows first."""
+        ...
+
+    def fill(self, buffers: Buffers, inputs: Sequence[Input]) -> None:
+        """Write inputs into static buffers in place, clearing a stale tail; never synchronizes."""
+        ...
+
+    def forward(self, buffers: Buffers, capacity: Capacity) -> EncoderOutput:
+        """Encode the buffers: packed rows (B, width), rows past T finite and meaningless."""
+        ...
+
+    def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:
+        """Encode inputs batched and ungraphed; owned outputs in order."""
+        ...

@@ -1,0 +1,152 @@
+"""Records of what was measured: times, bytes, where, and the one line of a results file.
+
+Every figure the project shows is a `Measurement`, which cannot exist without its `Environment`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from encgraph.errors import require
+from encgraph.records import SCHEMA, Capacity, Load, Route
+
+UNITS = ("_ms", "_us", "_s", "_bytes", "_tokens", "_ratio", "_count", "_tflops", "_gbps")
+CLOCKS = ("device", "wall", "predicted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Times in milliseconds over samples, and which clock read them."""
+
+    mean_ms: float
+    p10_ms: float
+    p50_ms: float
+    p90_ms: float
+    p95_ms: float
+    p99_ms: float
+    worst_ms: float
+    samples: int
+    warmups: int
+    clock: str
+    """"device" (events on the stream), "wall" (host clock, synchronized) or "predicted"."""
+
+    def __post_init__(self) -> None:
+        require(self.samples > 0, f"a latency needs samples, got {self.samples!r}")
+        ordered = (self.p10_ms, self.p50_ms, self.p90_ms, self.p95_ms, self.p99_ms, self.worst_ms)
+        require(list(ordered) == sorted(ordered), f"quantiles must not decrease, got {ordered!r}")
+        require(self.clock in CLOCKS, f"clock must be one of {CLOCKS}, got {self.clock!r}")
+
+    @classmethod
+    def of(
+        cls,
+        samples_ms: Iterable[float],
+        *,
+        clock: str,
+        warmups: int = 0,
+        weights: Iterable[float] = (),
+    ) -> Self:
+        """Summarise samples in ms; a quantile is the smallest sample with that share at or below.
+
+        Weights, if given, count each sample that often (samples of weight 0 are dropped).
+
+        >>> Latency.of([1, 2, 3, 4], clock="wall").p50_ms
+        2
+        """
+        values = list(samples_ms)
+        counts = list(weights) or [1.0] * len(values)
+        pairs = sorted((v, w) for v, w in zip(values, counts, strict=True) if w > 0)
+        require(bool(pairs), "a latency needs samples, got none")
+        total = math.fsum(w for _, w in pairs)
+        p10, p50, p90, p95, p99 = _quantiles(pairs, (0.10, 0.50, 0.90, 0.95, 0.99))
+        return cls(
+            mean_ms=math.fsum(v * w for v, w in pairs) / total,
+            p10_ms=p10,
+            p50_ms=p50,
+            p90_ms=p90,
+            p95_ms=p95,
+            p99_ms=p99,
+            worst_ms=pairs[-1][0],
+            samples=max(1, round(total)),
+            warmups=warmups,
+            clock=clock,
+        )
+
+
+def _quantiles(pairs: list[tuple[float, float]], shares: tuple[float, ...]) -> list[float]:
+    """Value at each share of sorted (value, weight) pairs; shares ascending."""
+    total = math.fsum(w for _, w in pairs)
+    found: list[float] = []
+    below = 0.0
+    for value, weight in pairs:
+        below += weight
+        while len(found) < len(shares) and below >= shares[len(found)] * total * (1 - 1e-12):
+            found.append(value)
+    return found + [pairs[-1][0]] * (len(shares) - len(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes on the card that graphs cost, by what holds them; never one figure."""
+
+    slabs_bytes: int
+    """Static input, output and attention slabs."""
+    pool_bytes: int
+    """Private pool of the captures."""
+    driver_bytes: int
+    """Taken by the driver for the graphs themselves: device memory used minus allocator growth."""
+    peak_bytes: int | None = None
+    """Highest allocator use during capture above what was there before; None if not measured."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Slabs, pool and driver: what stays taken."""
+        return self.slabs_bytes + self.pool_bytes + self.driver_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Where and when something was measured."""
+
+    gpu: str | None
+    """Card name; None on a machine without one."""
+    driver: str | None
+    cuda: str | None
+    cpu: str
+    python: str
+    torch: str
+    transformers: str
+    encgraph: str
+    commit: str | None
+    """Commit of the checkout; None for an installed package."""
+    dtype: str
+    utc: str
+    """ISO 8601, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was measured, how, and where; cannot exist without an environment."""
+
+    experiment: str
+    """Name of the file it is kept in, such as "replay_curve"."""
+    encoder: str
+    environment: Environment
+    strategy: str = "encgraph"
+    attention: str = "auto"
+    compiled: bool = False
+    traffic: str | None = None
+    request: int | None = None
+    """Index into the traffic; None where the figure is not a request's."""
+    route: Route | None = None
+    capacity: Capacity | None = None
+    load: Load | None = None
+    latency: Latency | None = None
+    memory: Memory | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """Further figures; each name ends in its unit."""
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        for name in self.numbers:
+            require(name.endswith(UNITS), f"number {name!r} must end in one of {UNITS!r}")
