@@ -5,7 +5,9 @@ beats reading half of it.
 """
 
 import json
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NoReturn, TypeVar
 
 import cattrs
 import cattrs.v
@@ -33,6 +35,8 @@ def decode(kind: type[Record], values: Any) -> Record:
     Raises:
         ValueError: If a field is missing, unknown or contradicts another; says which.
     """
+    if is_dataclass(kind):
+        _check_outside(kind, values)
     try:
         return _converter.structure(values, kind)
     except cattrs.BaseValidationError as error:
@@ -41,8 +45,12 @@ def decode(kind: type[Record], values: Any) -> Record:
 
 
 def dumps(record: object) -> str:
-    """Encode a record as one line of JSON with sorted keys."""
-    return json.dumps(encode(record), sort_keys=True, ensure_ascii=False)
+    """Encode a record as one line of JSON with sorted keys.
+
+    Raises:
+        ValueError: If a number is not finite: JSON has no such number.
+    """
+    return json.dumps(encode(record), sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
 def loads(kind: type[Record], text: str) -> Record:
@@ -51,4 +59,21 @@ def loads(kind: type[Record], text: str) -> Record:
     Raises:
         ValueError: If the text is not JSON or not such a record.
     """
-    return decode(kind, json.loads(text))
+    return decode(kind, json.loads(text, parse_constant=_refuse_constant))
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"a number must be finite, got {text}")
+
+
+def _check_outside(kind: type, values: Any) -> None:
+    """Name what is no object, or a newer schema before the fields it added, which would hide it."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"not a valid {kind.__name__}: expected an object, got {values!r:.40}")
+    known = {f.name: f.default for f in fields(kind)}.get("schema")
+    schema = values.get("schema")
+    if isinstance(known, int) and isinstance(schema, int) and schema > known:
+        raise ValueError(
+            f"{kind.__name__} schema {schema!r} is newer than this release reads ({known}); "
+            "upgrade encgraph"
+        )

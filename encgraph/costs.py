@@ -3,7 +3,7 @@
 The model, per step (milliseconds; patches P of the capacity, live segments of n patches):
 
     replay = dense(P) + block * segments * ceil(longest / 128)     what the capture bakes in
-           + square * sum(n^2) + item * items                      what the live load adds
+           + square * sum(n^2) + patch * sum(n) + item * items     what the live load adds
     eager  = max(floor, dense'(P live)) + square' * sum(n^2) + item' * items
 
 `dense` is a piecewise linear curve through recorded capacities: matrix products and element-wise
@@ -60,6 +60,8 @@ class Costs:
     """Per patch squared of a live segment."""
     block_ms: float
     """Per attention block captured, empty or not."""
+    patch_ms: float = 0.0
+    """Per live patch: the part of attention that is not quadratic."""
     item_ms: float
     step_ms: float = 0.0
     """Host and launch of one replay that the device does not hide."""
@@ -82,7 +84,8 @@ class Costs:
 
     def load_ms(self, load: Load) -> float:
         """What the live load adds to any replay."""
-        return self.square_ms * load.square + self.item_ms * load.items
+        live = self.square_ms * load.square + self.patch_ms * load.patches
+        return live + self.item_ms * load.items
 
     def replay_ms(self, capacity: Capacity, load: Load) -> float:
         """One replay of a capacity with a live load."""

@@ -1,0 +1,131 @@
+"""Choose packed attention by name, say what is available, and register it with transformers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+
+from encgraph.attention import cudnn, fa3, flash, sdpa
+
+NAMES = ("fa3", "flash", "cudnn", "sdpa")
+FAST: dict[str, ModuleType] = {"fa3": fa3, "flash": flash, "cudnn": cudnn}
+
+
+class Attend(Protocol):
+    """Packed attention; see `sdpa.attend`."""
+
+    def __call__(  # noqa: PLR0913 - the one signature of packed attention
+        self,
+        q_PHD: Tensor,
+        k_PHD: Tensor,
+        v_PHD: Tensor,
+        offsets_S1: Tensor,
+        longest: int,
+        *,
+        scale: float,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """Attend within segments."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """A packed attention and its name."""
+
+    name: str
+    attend: Attend
+
+
+FUNCTIONS: dict[str, Attend] = {
+    "fa3": fa3.attend,
+    "flash": flash.attend,
+    "cudnn": cudnn.attend,
+    "sdpa": sdpa.attend,
+}
+
+
+def missing(name: str, *, device: torch.device, dtype: torch.dtype) -> str | None:
+    """What stops an attention on a device with a dtype, or None."""
+    if name == "sdpa":
+        return None
+    reason: str | None = FAST[name].missing(device, dtype)
+    return reason
+
+
+def named(name: str, *, device: torch.device, dtype: torch.dtype) -> Attention:
+    """Look a packed attention up by name.
+
+    "auto" is fa3 where it is found, else flash; sdpa off the card and for dtypes that the others
+    do not take. A name asked for is never replaced by another.
+
+    Raises:
+        ValueError: If there is none of that name, or it cannot run here; says what is missing.
+
+    >>> named("auto", device=torch.device("cpu"), dtype=torch.float32).name
+    'sdpa'
+    """
+    if name == "auto":
+        order = ("fa3", "flash", "sdpa")
+        name = next(n for n in order if missing(n, device=device, dtype=dtype) is None)
+    if name not in NAMES:
+        near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}" if near else ""
+        raise ValueError(f"attention must be 'auto' or one of {NAMES}, got {name!r}{hint}")
+    reason = missing(name, device=device, dtype=dtype)
+    if reason is not None:
+        raise ValueError(f"attention {name!r} cannot run here: {reason}")
+    return Attention(name=name, attend=FUNCTIONS[name])
+
+
+def available(
+    device: torch.device, dtype: torch.dtype = torch.bfloat16
+) -> tuple[tuple[str, str], ...]:
+    """Every attention with "ok" or what it lacks here, fastest known first."""
+    return tuple((n, missing(n, device=device, dtype=dtype) or "ok") for n in NAMES)
+
+
+def register(attention: Attention) -> str:
+    """Register an attention with transformers and return the name to set on a config.
+
+    Set it as `config._attn_implementation` after the module is built: constructing with it makes
+    transformers look for a kernel of that name. It contains "flash" because packed towers hand whole
+    sequences with their offsets only to such names, and split by a host loop for any other.
+
+    A forward may be given `attention_output`, (P, H x D), for the attention to write into.
+    """
+    name = f"encgraph_flash_{attention.name}"
+    AttentionInterface.register(name, _interface(attention.attend))
+    return name
+
+
+def _interface(attend: Attend) -> Callable[..., tuple[Tensor, None]]:
+    """Wrap packed attention in the signature transformers calls."""
+
+    def interface(
+        module: torch.nn.Module,
+        q_1HPD: Tensor,
+        k_1HPD: Tensor,
+        v_1HPD: Tensor,
+        attention_mask: None = None,
+        **given: Any,
+    ) -> tuple[Tensor, None]:
+        q, k, v = (x[0].transpose(0, 1) for x in (q_1HPD, k_1HPD, v_1HPD))
+        slab = given.get("attention_output")
+        out_PHD = attend(
+            q,
+            k,
+            v,
+            given["cu_seq_lens_q"],
+            given["max_length_q"],
+            scale=given["scaling"],
+            out=None if slab is None else slab.view(q.shape),
+        )
+        return out_PHD.unsqueeze(0), None
+
+    return interface

@@ -1,0 +1,208 @@
+"""Choose the token budgets of a plan: by rule, by quantiles of a traffic, or fitted to it."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from encgraph import fitting, judging, sizes
+from encgraph.costs import Costs
+from encgraph.errors import require
+from encgraph.fitting import Choice, Fit, Limits
+from encgraph.judging import Prediction, judge
+from encgraph.records import Item, Plan
+from encgraph.shapes import Target
+
+__all__ = [
+    "Choice",
+    "Fit",
+    "Limits",
+    "Prediction",
+    "Target",
+    "auto",
+    "doubling",
+    "fitted",
+    "judge",
+    "quantile",
+]
+
+REASONABLE_TOKENS = 8192
+"""Largest budget of `auto`: above it the card is busy with arithmetic and launches hide behind it."""
+
+
+def doubling(
+    smallest: int, largest: int, *, target: Target, items: int | None = None, frames: int = 0
+) -> Plan:
+    """Double from the smallest budget while not above the largest, which is added if missing.
+
+    Args:
+        smallest: First token budget.
+        largest: Last token budget.
+        target: What the plan is for.
+        items: Most items a replay, the same for all budgets; largest // smallest by default, at
+            most the smallest budget.
+        frames: Most temporal steps a replay; 0 for images only.
+
+    Raises:
+        ValueError: If the range is empty or items is not within 1..smallest.
+
+    Source:
+        The budget rule of vLLM 0.33's encoder graphs.
+
+    >>> plan = doubling(64, 200, target=Target(size=sizes.named("qwen3-vl-8b")))
+    >>> plan.token_budgets, plan.graphs[0].items
+    ((64, 128, 200), 3)
+    """
+    require(
+        1 <= smallest <= largest,
+        f"budgets must satisfy 1 <= smallest <= largest, got {smallest!r} and {largest!r}",
+    )
+    require(frames >= 0, f"frames must be at least 0, got {frames!r}")
+    if items is None:
+        items = min(largest // smallest, smallest)
+        if items == 1:
+            warnings.warn(
+                f"budgets {smallest}..{largest} hold 1 item a replay; pass items to share replays",
+                stacklevel=2,
+            )
+    require(
+        1 <= items <= smallest,
+        f"items must be within 1..{smallest} (the smallest budget), got {items!r}",
+    )
+    budgets = [smallest]
+    while budgets[-1] * 2 <= largest:
+        budgets.append(budgets[-1] * 2)
+    reasons = [f"{smallest} tokens: the smallest budget asked for"]
+    reasons += [f"{b} tokens: twice the budget below" for b in budgets[1:]]
+    if budgets[-1] < largest:
+        budgets.append(largest)
+        reasons.append(f"{largest} tokens: the largest budget asked for")
+    return _uniform(budgets, target, items=items, frames=frames, reasons=reasons)
+
+
+def _uniform(
+    budgets: Iterable[int], target: Target, *, items: int, frames: int, reasons: Sequence[str]
+) -> Plan:
+    rule = target.size.rule
+    graphs = [sizes.capacity(b, rule, items=items, frames=frames) for b in budgets]
+    return target.plan(graphs, reasons)
+
+
+def quantile(
+    requests: Sequence[Sequence[Item]],
+    count: int,
+    *,
+    target: Target,
+    items: int | None = None,
+    weights: Sequence[float] = (),
+) -> Plan:
+    """Put budgets at equal quantiles of the tokens a request.
+
+    Args:
+        requests: The traffic.
+        count: Most budgets; equal ones are merged.
+        target: What the plan is for.
+        items: Most items a replay; that of the largest request by default, at most the smallest
+            budget.
+        weights: How often each request counts; once by default.
+
+    Raises:
+        ValueError: If there are no requests or count is under 1.
+    """
+    judging.check(requests, weights)
+    require(count >= 1, f"count must be at least 1, got {count!r}")
+    some = [i for i, items_of in enumerate(requests) if items_of]
+    tokens = np.array([sum(item.tokens for item in requests[i]) for i in some])
+    share = np.asarray(weights, float)[some] if len(weights) else np.ones(len(some))
+    order = np.argsort(tokens, kind="stable")
+    upto = np.cumsum(share[order])
+    steps = np.arange(1, count + 1) / count
+    at = np.searchsorted(upto, steps * upto[-1] * (1 - 1e-12))
+    budgets = [int(b) for b in np.unique(tokens[order][at])]
+    most = max(len(requests[i]) for i in some) if items is None else items
+    reasons = [f"{b} tokens: a {count}-quantile of tokens a request" for b in budgets]
+    frames = max(sum(item.frames for item in requests[i]) for i in some)
+    return _uniform(budgets, target, items=min(most, budgets[0]), frames=frames, reasons=reasons)
+
+
+def auto(target: Target) -> Plan:
+    """Infer the budgets from the encoder alone: doubling from its smallest item to a largest.
+
+    >>> auto(Target(size=sizes.named("qwen3-vl-8b"))).token_budgets
+    (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    """
+    rule = target.size.rule
+    area = rule.factor**2
+    smallest = max(1, -(-rule.min_pixels // area))
+    item = max(smallest, rule.max_pixels // area)
+    largest = min(item, REASONABLE_TOKENS)
+    plan = doubling(smallest, largest, target=target)
+    first = (
+        f"{smallest} tokens: the smallest item, {rule.min_pixels} pixels at {area} a token; "
+        f"{plan.graphs[0].items} items, as many as the largest budget holds of it"
+    )
+    last = f"{largest} tokens: the largest item, {rule.max_pixels} pixels"
+    if largest < item:
+        last = (
+            f"{largest} tokens: above it arithmetic hides the launches that a graph saves; "
+            f"larger items, up to {item} tokens, run eager"
+        )
+    reasons = (first, *plan.reasons[1:-1], last)
+    return replace(plan, reasons=reasons if len(plan.graphs) > 1 else (first,))
+
+
+def fitted(
+    requests: Sequence[Sequence[Item]],
+    *,
+    target: Target,
+    costs: Costs,
+    limits: Limits | None = None,
+    weights: Sequence[float] = (),
+) -> Fit:
+    """Fit budgets to a traffic, for every number of graphs up to a limit.
+
+    Dynamic programming gives the best budgets for given bins; the traffic is then packed again and
+    the budgets fitted again, since bins depend on budgets. The doubling and quantile plans of at
+    most as many graphs are among the candidates. A small weight of pseudo-requests on a log ladder
+    keeps unseen large requests from falling into one huge budget.
+
+    Args:
+        requests: The traffic to fit; judge the plan on other requests.
+        target: What the plan is for.
+        costs: What replays and eager runs cost.
+        limits: Graphs, bytes, largest budget, one item cap or several, and the packing rule.
+        weights: How often each request counts; once by default.
+
+    Raises:
+        ValueError: If there are no requests, or the byte limit is too small for one graph.
+    """
+    judging.check(requests, weights)
+    limits = limits or Limits()
+    some = [i for i, items in enumerate(requests) if items]
+    return fitting.fit(
+        [requests[i] for i in some],
+        target=target,
+        costs=costs,
+        limits=limits,
+        baselines=_baselines(requests, target, most=limits.max_graphs, weights=weights),
+        weights=[weights[i] for i in some] if len(weights) else (),
+    )
+
+
+def _baselines(
+    requests: Sequence[Sequence[Item]], target: Target, *, most: int, weights: Sequence[float]
+) -> list[Plan]:
+    """Doubling and quantile plans of at most so many graphs."""
+    tokens = [sum(item.tokens for item in items) for items in requests if items]
+    smallest = min(item.tokens for items in requests for item in items)
+    found = [
+        quantile(requests, count, target=target, weights=weights) for count in range(1, most + 1)
+    ]
+    uppers = {smallest * 2**k for k in range(1, most)} | {max(tokens), REASONABLE_TOKENS}
+    found += [
+        doubling(smallest, upper, target=target, items=min(max(upper // smallest, 2), smallest))
+        for upper in sorted(uppers)
+        if smallest <= upper < 4 * max(*tokens, REASONABLE_TOKENS)
+    ]
+    return [plan for plan in found if len(plan.graphs) <= most]

@@ -1,0 +1,72 @@
+"""The cost model of an encoder on a card: from its recorded curve, or modelled and saying so."""
+
+from dataclasses import replace
+
+from encgraph import costs, curves, store
+from encgraph.costs import Costs
+from encgraph.curves import Kernels
+from encgraph.errors import require
+from encgraph.results import Measurement
+from encgraph.sizes import EncoderSize
+
+PREFERRED = ("fa3", "flash", "cudnn")
+"""Attention kernels by the speed seen on an H200, for when none is asked for."""
+
+
+def known() -> tuple[str, ...]:
+    """Cards with recorded curves."""
+    return tuple(
+        gpu
+        for gpu in store.gpus()
+        if any(name.startswith(curves.experiment("")) for name in store.experiments(gpu))
+    )
+
+
+def price(
+    size: EncoderSize, *, on: str = "h200", attention: str = "auto", compiled: bool = False
+) -> Costs:
+    """Cost model of an encoder on a card.
+
+    Args:
+        size: The encoder.
+        on: A card of `known()`.
+        attention: Kernels by name; "auto" takes the fastest on record.
+        compiled: Whether the repeated block is compiled.
+
+    Returns:
+        The recorded curve's fit; without one, arithmetic whose source says "modelled".
+
+    Raises:
+        ValueError: If the card is unknown, or that attention was not recorded on it.
+    """
+    cards = known()
+    require(
+        on in cards or not cards,
+        f"card must be one of {cards}, got {on!r}; `encgraph record` makes a curve",
+    )
+    points = recorded(size, on)
+    kernels = [k for k in curves.recorded(points) if k.compiled == compiled]
+    if not kernels:
+        return replace(costs.modelled(size), source=_modelled(size, on, compiled))
+    return curves.fit(points, size, _choose(kernels, attention))
+
+
+def recorded(size: EncoderSize, on: str) -> tuple[Measurement, ...]:
+    """The points on record for an encoder on a card; none if it was never recorded."""
+    name = curves.experiment(size.name)
+    if on not in store.gpus() or name not in store.experiments(on):
+        return ()
+    return store.load(on, name)
+
+
+def _choose(kernels: list[Kernels], attention: str) -> Kernels:
+    names = [k.attention for k in kernels]
+    if attention == "auto":
+        attention = next((name for name in PREFERRED if name in names), names[0])
+    require(attention in names, f"attention must be one on record, {names}, got {attention!r}")
+    return kernels[names.index(attention)]
+
+
+def _modelled(size: EncoderSize, on: str, compiled: bool) -> str:
+    body = " with a compiled block" if compiled else ""
+    return f"modelled from arithmetic: no curve of {size.name}{body} is on record for {on}"

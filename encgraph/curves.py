@@ -1,0 +1,210 @@
+"""Fit a cost model to what was recorded on a card: replays, eager runs, whole executes, bytes.
+
+The recorded points stay raw in `data/measurements/<gpu>/curve-<encoder>.jsonl`; the fit is done anew each
+time, so a better model needs no new recording. Coefficients come from least squares on relative
+errors, one unknown a captured capacity for the dense part; negative ones are set to zero and the
+rest fitted again. `check` says how far the fit is from its own points.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from encgraph.costs import BLOCK_PATCHES, Costs, Curve, row_bytes
+from encgraph.errors import require
+from encgraph.records import Capacity, Load, Route
+from encgraph.results import Measurement
+from encgraph.sizes import EncoderSize
+
+Terms = Callable[[Measurement], Sequence[float]]
+
+
+def experiment(encoder: str) -> str:
+    """Name of the experiment that holds an encoder's curve."""
+    return f"curve-{encoder}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Which of the recorded kernels a curve is for."""
+
+    attention: str
+    compiled: bool
+
+
+def recorded(measurements: Sequence[Measurement]) -> list[Kernels]:
+    """Kernels that have replays on record, in order of appearance."""
+    replays = [m for m in measurements if m.route is Route.REPLAY]
+    found = dict.fromkeys((m.attention, m.compiled) for m in replays)
+    return [Kernels(attention=attention, compiled=compiled) for attention, compiled in found]
+
+
+def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels) -> Costs:
+    """Fit the cost model of one encoder, attention and body.
+
+    Args:
+        measurements: The curve's points; other kernels' are ignored (eager has no compiled body).
+        size: The encoder.
+        kernels: Attention and body.
+
+    Raises:
+        ValueError: If there are too few points for these kernels; says which are on record.
+    """
+    mine = [m for m in measurements if m.attention == kernels.attention]
+    mine_compiled = [m for m in mine if m.compiled == kernels.compiled]
+    replays = [m for m in mine_compiled if m.route is Route.REPLAY and not _whole(m)]
+    eagers = [m for m in mine if m.route is Route.EAGER]
+    require(
+        len(replays) >= 4 and len(eagers) >= 3,
+        f"no curve of {size.name} with {kernels!r} on record; there is {recorded(measurements)!r}",
+    )
+    dense, (square, patch, block) = _fit_replays(replays)
+    eager_dense, eager_square, floor = _fit_eager(eagers)
+    request, item = _fit_host([m for m in mine_compiled if _whole(m)])
+    captures = [m for m in mine_compiled if m.route is Route.CAPTURE]
+    environment = replays[0].environment
+    return Costs(
+        source=(
+            f"recorded on {environment.gpu}, torch {environment.torch}, "
+            f"{kernels.attention} attention{', compiled' if kernels.compiled else ''}, "
+            f"{environment.utc[:10]}, {len(replays)} replays and {len(eagers)} eager runs"
+        ),
+        recorded=True,
+        dense=dense,
+        square_ms=square,
+        patch_ms=patch,
+        block_ms=block,
+        item_ms=item,
+        request_ms=request,
+        eager_dense=eager_dense,
+        eager_square_ms=eager_square,
+        eager_item_ms=item,
+        eager_floor_ms=floor,
+        row_bytes=row_bytes(size),
+        pool_bytes_per_patch=_pool(captures),
+        driver_bytes_per_graph=_driver(captures),
+    )
+
+
+def _whole(measurement: Measurement) -> bool:
+    """Whether a point times a whole execute rather than a bare replay."""
+    return "device_ms" in measurement.numbers
+
+
+def _time(measurement: Measurement) -> float:
+    assert measurement.latency is not None
+    return measurement.latency.p50_ms
+
+
+def _load(measurement: Measurement) -> Load:
+    assert measurement.load is not None
+    return measurement.load
+
+
+def _capacity(measurement: Measurement) -> Capacity:
+    assert measurement.capacity is not None
+    return measurement.capacity
+
+
+def _blocks(measurement: Measurement) -> float:
+    capacity = _capacity(measurement)
+    return capacity.segments * ceil(capacity.longest_segment / BLOCK_PATCHES)
+
+
+def _nonnegative(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Least squares without negative coefficients: drop the most negative, solve again."""
+    kept = np.ones(matrix.shape[1], dtype=bool)
+    found = np.zeros(matrix.shape[1], dtype=np.float64)
+    while kept.any():
+        solved, *_ = np.linalg.lstsq(matrix[:, kept], target, rcond=None)
+        if (solved >= 0).all():
+            found[kept] = solved
+            break
+        kept[np.flatnonzero(kept)[int(solved.argmin())]] = False
+    return found
+
+
+def _solve(points: Sequence[Measurement], knots: Sequence[int], terms: Terms) -> np.ndarray:
+    """Fit one unknown a knot (patches) and one a term, on relative errors."""
+    rows = []
+    for point in points:
+        at = _capacity(point).patches if point.capacity else _load(point).patches
+        rows.append([float(at == knot) for knot in knots] + list(terms(point)))
+    matrix, times = np.array(rows), np.array([_time(point) for point in points])
+    scale = np.maximum(np.abs(matrix).max(axis=0), 1e-30)
+    found: np.ndarray = _nonnegative(matrix / times[:, None] / scale, np.ones(len(points)))
+    unscaled: np.ndarray = found / scale
+    return unscaled
+
+
+def _fit_replays(replays: Sequence[Measurement]) -> tuple[Curve, tuple[float, float, float]]:
+    knots = sorted({_capacity(m).patches for m in replays})
+    solved = _solve(replays, knots, lambda m: (_load(m).square, _load(m).patches, _blocks(m)))
+    dense = np.maximum.accumulate(solved[: len(knots)])
+    square, patch, block = (float(x) for x in solved[len(knots) :])
+    return Curve(patches=tuple(knots), ms=tuple(float(x) for x in dense)), (square, patch, block)
+
+
+def _fit_eager(eagers: Sequence[Measurement]) -> tuple[Curve, float, float]:
+    """Eager's floor is the median of what does not grow with size; the rest is fitted above it."""
+    fastest = min(_time(m) for m in eagers)
+    floor = statistics.median(_time(m) for m in eagers if _time(m) < 1.25 * fastest)
+    above = [m for m in eagers if _time(m) > 1.15 * floor]
+    if not above:
+        return Curve(patches=(1,), ms=(0.0,)), 0.0, floor
+    knots = sorted({_load(m).patches for m in above})
+    solved = _solve(above, knots, lambda m: (_load(m).square,))
+    times = np.maximum.accumulate(solved[: len(knots)])
+    curve = Curve(patches=(0, *knots), ms=(0.0, *(float(x) for x in times)))
+    return curve, float(solved[-1]), floor
+
+
+def _fit_host(executes: Sequence[Measurement]) -> tuple[float, float]:
+    """Wall time beyond the card's, as so much a batch and so much an item."""
+    if len(executes) < 2:
+        return 0.0, 0.0
+    extra = np.array([max(0.0, _time(m) - m.numbers["device_ms"]) for m in executes])
+    matrix = np.array([[1.0, float(_load(m).items)] for m in executes])
+    request, item = _nonnegative(matrix, extra)
+    return float(request), float(item)
+
+
+def _pool(captures: Sequence[Measurement]) -> float:
+    """Pool bytes a patch of the largest capture: later ones live in what it owns."""
+    sizes = [(m.memory.pool_bytes, _capacity(m).patches) for m in captures if m.memory]
+    return max((pool / patches for pool, patches in sizes if patches >= 4096), default=0.0)
+
+
+def _driver(captures: Sequence[Measurement]) -> float:
+    """Driver bytes a graph: the mean, since one capture may take a block that serves several."""
+    taken = [m.memory.driver_bytes for m in captures if m.memory]
+    return statistics.fmean(taken) if taken else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitness:
+    """How far a fit is from the points it was made of."""
+
+    points: int
+    mean_error_ratio: float
+    worst_error_ratio: float
+
+
+def check(costs: Costs, measurements: Sequence[Measurement], kernels: Kernels) -> Fitness:
+    """Compare predicted and recorded replays."""
+    errors = [
+        abs(costs.replay_ms(_capacity(m), _load(m)) - costs.item_ms * _load(m).items - _time(m))
+        / _time(m)
+        for m in measurements
+        if m.route is Route.REPLAY
+        and (m.attention, m.compiled) == (kernels.attention, kernels.compiled)
+        and not _whole(m)
+    ]
+    return Fitness(
+        points=len(errors),
+        mean_error_ratio=statistics.fmean(errors),
+        worst_error_ratio=max(errors),
+    )

@@ -1,0 +1,84 @@
+"""A second face of a transformers vision tower: its parameters, another attention and patch embedding.
+
+The tower itself stays untouched, as the stock oracle. The face is made of shallow copies of the few
+modules that must differ; everything that holds a parameter is shared, so an edit in place or a
+parameter bound anew is seen through both.
+"""
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class LinearPatchEmbed(nn.Module):
+    """A patch embedding as one matrix product, by a view of the Conv3d's weight.
+
+    With the kernel equal to the stride, the convolution of a flattened patch is this product.
+    """
+
+    def __init__(self, proj: nn.Conv3d) -> None:
+        super().__init__()
+        if not proj.weight.is_contiguous():
+            raise ValueError(
+                f"the patch embedding's weight must be contiguous, got strides "
+                f"{proj.weight.stride()!r}; call .contiguous() on it"
+            )
+        self.proj = proj
+
+    def forward(self, pixels_PK: Tensor) -> Tensor:
+        """Embed (P, K) flattened patches as (P, H)."""
+        weight_HK = self.proj.weight.view(self.proj.out_channels, -1)
+        return linear(pixels_PK.to(weight_HK.dtype), weight_HK, self.proj.bias)
+
+
+class ReadyPositions(nn.Module):
+    """Stands in for the position table: what it is given are the interpolated rows already."""
+
+    def forward(self, rows_PH: Tensor) -> Tensor:
+        """Return (P, 1, H): one tap a patch."""
+        return rows_PH[:, None]
+
+
+class ReadyRotary(nn.Module):
+    """Stands in for the rotary embedding: what it is given is (cos, sin) already."""
+
+    def forward(self, hidden_PH: Tensor, cos_sin: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cos and sin as they came."""
+        return cos_sin
+
+
+def face(tower: Any, *, attention: str) -> Any:
+    """Make the second face of a tower.
+
+    Args:
+        tower: A transformers tower with `patch_embed.proj` and `blocks[i].attn.config`; left as it
+            is.
+        attention: Name registered with transformers, for the face only.
+    """
+    config = copy.copy(tower.config)
+    config._attn_implementation = attention
+    blocks = nn.ModuleList(_block(block, config) for block in tower.blocks)
+    embed = LinearPatchEmbed(tower.patch_embed.proj)
+    shown = _with(tower, {"patch_embed": embed, "blocks": blocks})
+    shown.config = config
+    return shown
+
+
+def with_ready_positions(shown: Any) -> Any:
+    """A face that is given position rows as `interp_indices` and (cos, sin) as `position_ids`."""
+    return _with(shown, {"pos_embed": ReadyPositions(), "rotary_pos_emb": ReadyRotary()})
+
+
+def _block(block: Any, config: object) -> Any:
+    attn = _with(block.attn, {})
+    attn.config = config
+    return _with(block, {"attn": attn})
+
+
+def _with(module: Any, changed: dict[str, nn.Module]) -> Any:
+    """Shallow copy of a module with some children exchanged."""
+    copied = copy.copy(module)
+    copied._modules = {**module._modules, **changed}
+    return copied

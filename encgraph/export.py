@@ -1,0 +1,107 @@
+"""Turn a plan into another engine's flags, refusing what that engine cannot express."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from encgraph.errors import require
+from encgraph.records import Plan
+
+FIRST_VLLM = (0, 19)
+"""First release with encoder graphs."""
+RENAMED_VLLM = (0, 20)
+"""First release with clips in graphs, which renamed the item cap and added the frames key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmFlags:
+    """Flags that make a vLLM release capture a plan's graphs."""
+
+    engine_version: str
+    config: Mapping[str, bool | int | list[int]]
+    """Value of `--compilation-config`, by key."""
+
+    @property
+    def arguments(self) -> tuple[str, str]:
+        """Flag and value as `vllm serve` takes them, unquoted."""
+        return ("--compilation-config", json.dumps(dict(self.config)))
+
+    @property
+    def command_line(self) -> str:
+        """The same, quoted for a shell."""
+        return shlex.join(self.arguments)
+
+
+def vllm(plan: Plan, *, engine_version: str = "0.33", frames: int | None = None) -> VllmFlags:
+    """Express a plan as flags of vLLM.
+
+    vLLM packs by tokens and items alone: clips with more frames than it captured crash it. So the
+    frames key is the worst case of a full batch, or is left out and vLLM infers it.
+
+    Args:
+        plan: At most one graph a token budget, all with one item cap; no graphs turns graphs off.
+        engine_version: Release the flags are for, such as "0.33" or "0.19.1".
+        frames: Most temporal steps that one clip can have under the engine's own limits; None if
+            not known.
+
+    Raises:
+        ValueError: If the release has no encoder graphs, or cannot express the plan.
+
+    >>> vllm(Plan(graphs=(), encoder="qwen3-vl-2b")).command_line
+    '--compilation-config \\'{"cudagraph_mm_encoder": false}\\''
+    """
+    release = _release(engine_version)
+    require(frames is None or frames >= 1, f"frames must be at least 1 a clip, got {frames!r}")
+    if not plan.graphs:
+        return VllmFlags(engine_version=engine_version, config={"cudagraph_mm_encoder": False})
+    items = _one_item_cap(plan)
+    renamed = release >= RENAMED_VLLM
+    config: dict[str, bool | int | list[int]] = {
+        "cudagraph_mm_encoder": True,
+        "encoder_cudagraph_token_budgets": list(plan.token_budgets),
+        _ITEM_KEY[renamed]: items,
+    }
+    if frames is not None and renamed:
+        config["encoder_cudagraph_max_frames_per_batch"] = frames * items
+    return VllmFlags(engine_version=engine_version, config=config)
+
+
+_ITEM_KEY = {
+    True: "encoder_cudagraph_max_vision_items_per_batch",
+    False: "encoder_cudagraph_max_images_per_batch",
+}
+
+
+_VERSION = r"v?(\d+)\.(\d+)(?:\.\d+)?(?:\.?(?:rc|post|dev)\d+)*(?:\+[\w.]+)?"
+
+
+def _release(text: str) -> tuple[int, int]:
+    found = re.fullmatch(_VERSION, text.strip())
+    if found is None:
+        raise ValueError(
+            f"engine_version must look like '0.33' or '0.33.1', got {text!r}; "
+            "`vllm --version` prints it"
+        )
+    release = int(found[1]), int(found[2])
+    require(
+        release >= FIRST_VLLM,
+        f"vLLM {text} has no encoder graphs; they came with {FIRST_VLLM[0]}.{FIRST_VLLM[1]}, upgrade",
+    )
+    return release
+
+
+def _one_item_cap(plan: Plan) -> int:
+    """The item cap all graphs share; a `Capacity` has no more items than tokens, as vLLM demands."""
+    caps = sorted({c.items for c in plan.graphs})
+    require(
+        len(caps) == 1,
+        f"vLLM has one item cap for all budgets, the plan has {caps!r}; plan with `--for vllm`",
+    )
+    budgets = [c.tokens for c in plan.graphs]
+    require(
+        len(set(budgets)) == len(budgets),
+        f"vLLM captures one graph a budget, the plan has {budgets!r}; plan with `--for vllm`",
+    )
+    return caps[0]

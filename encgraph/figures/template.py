@@ -1,0 +1,106 @@
+"""Define the look of every figure once: the template `encgraph`, colours, symbols and labels."""
+
+import html
+import textwrap
+
+import plotly.graph_objects as go
+import plotly.io as pio
+
+from encgraph.records import Route
+
+ROUTE_COLOURS = {
+    Route.REPLAY: "#2A7AB8",
+    Route.FALLBACK: "#D9541A",
+    Route.EAGER: "#8E8E8E",
+    Route.CAPTURE: "#B07AA1",
+}
+"""One colour a route; told apart with red-green and blue-yellow blindness, on white and on black."""
+ROUTE_SYMBOLS = {
+    Route.REPLAY: "circle",
+    Route.FALLBACK: "diamond",
+    Route.EAGER: "x",
+    Route.CAPTURE: "square",
+}
+STRATEGY_COLOURS = {
+    "eager": ROUTE_COLOURS[Route.EAGER],
+    "eager_varlen": "#BDBDBD",
+    "vllm": "#E3A008",
+    "vllm_tuned": "#B5651D",
+    "encgraph_plain": "#7DB5DE",
+    "encgraph": ROUTE_COLOURS[Route.REPLAY],
+    "ours": ROUTE_COLOURS[Route.REPLAY],
+    "doubling": "#E3A008",
+}
+"""Eager in greys, vLLM and its doubling budgets in browns, ours in blues."""
+PART_COLOURS = {"slabs": "#2A7AB8", "pool": "#7DB5DE", "driver": "#1B4F78"}
+PADDING = "rgba(217,84,26,0.22)"
+TRAFFIC = "rgba(42,122,184,0.30)"
+INK = "#808080"
+GRID = "rgba(128,128,128,0.25)"
+FONT = "Open Sans, Liberation Sans, DejaVu Sans, sans-serif"
+_OTHER = ("#009E73", "#CC79A7", "#56B4E9", "#6A51A3")
+
+
+def colour(name: str, position: int = 0) -> str:
+    """Colour of a strategy or route by name; other names take one by their position."""
+    routes = {route.value: value for route, value in ROUTE_COLOURS.items()}
+    return {**routes, **STRATEGY_COLOURS}.get(name, _OTHER[position % len(_OTHER)])
+
+
+def label(text: str) -> str:
+    """Text as plotly should draw it: its pseudo-HTML taken literally."""
+    return html.escape(text, quote=False)
+
+
+def wrapped(text: str, width: int = 22) -> str:
+    """A label broken into lines, so that long ones leave room for the figure."""
+    return "<br>".join(label(line) for line in textwrap.wrap(text, width))
+
+
+def _axis() -> dict[str, object]:
+    return {
+        "gridcolor": GRID,
+        "linecolor": GRID,
+        "zerolinecolor": GRID,
+        "tickcolor": GRID,
+        "automargin": True,
+        "title": {"standoff": 10, "font": {"size": 13}},
+    }
+
+
+ENCGRAPH = go.layout.Template(
+    layout={
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "colorway": [ROUTE_COLOURS[Route.REPLAY], *_OTHER],
+        "xaxis": _axis(),
+        "yaxis": _axis(),
+        "margin": {"l": 8, "r": 12, "t": 40, "b": 8},
+        "height": 340,
+        "hovermode": "closest",
+        "bargap": 0.35,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
+    }
+)
+pio.templates["encgraph"] = ENCGRAPH
+
+
+def figure(*traces: object, x: str, y: str) -> go.Figure:
+    """A figure of traces in the template, its axes titled with their units."""
+    drawn = go.Figure(list(traces))
+    drawn.update_layout(template=ENCGRAPH, xaxis_title_text=x, yaxis_title_text=y)
+    return drawn
+
+
+def log_tokens(lowest: int, highest: int) -> dict[str, object]:
+    """A logarithmic axis of tokens with a tick at powers of two or four within the range."""
+    powers = [2**n for n in range(40) if lowest / 2 < 2**n < highest * 2]
+    ticks = powers if len(powers) < 9 else powers[len(powers) % 2 :: 2]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,}" for t in ticks]}

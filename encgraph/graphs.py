@@ -1,0 +1,282 @@
+"""Budget graphs on shared slabs: capture each capacity of a plan once, replay it ever after.
+
+Invariants, each with a test of its name:
+
+* `buffer_addresses_never_change`: a graph holds addresses. Slabs are allocated once, at the largest
+  capacity; every budget sees them through prefix views, so n budgets cost one slab.
+* `budgets_are_captured_largest_first_into_one_pool`: smaller graphs then live in memory the largest
+  one already owns. One capture stream, since the allocator reuses pool blocks within one stream only.
+* `padding_rows_stay_finite`: attention writes live rows only, into a slab outside the pool that was
+  zeroed once; inside the pool another graph's scratch would show through.
+* `changed_weights_are_seen_or_refused`: a weight edited in place is read by the next replay; one that
+  was rebound is refused by name, since the graph would go on reading the old storage.
+* `a_failed_capture_leaves_the_rest_usable`: a budget that fails keeps why, and is never replayed.
+
+Backend "reference" keeps slabs, refill, padding and slicing, and runs the encoder's forward again
+instead of a graph: it defines what is correct, on any machine. Nothing swaps backends silently.
+
+States: empty -> captured | partial -> cleared. A set is a handle: it owns device memory, is a context
+manager, is never stored.
+
+Shape legend: B token budget, T real tokens, W widths of all outputs side by side.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from encgraph import capturing, memory
+from encgraph.capturing import BudgetGraph
+from encgraph.encoders.protocol import Encoder, Input
+from encgraph.errors import CaptureError, StaleBufferError
+from encgraph.records import Capacity, Modality, Plan, Route, Step
+from encgraph.results import Memory
+from encgraph.watch import Watch
+
+Observe = Callable[[Step], AbstractContextManager[None]]
+BACKENDS = ("cuda", "reference")
+
+
+def unobserved(step: Step) -> AbstractContextManager[None]:
+    """Observe nothing."""
+    return nullcontext()
+
+
+class State(StrEnum):
+    """Life of a graph set."""
+
+    EMPTY = "empty"
+    CAPTURED = "captured"
+    PARTIAL = "partial"
+    CLEARED = "cleared"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class GraphSet:
+    """The graphs of a plan and the memory they hold; a context manager that clears on exit."""
+
+    encoder: Encoder
+    plan: Plan
+    backend: str
+    graphs: list[BudgetGraph]
+    slabs: tuple[Tensor, ...]
+    """Distinct static tensors the set owns."""
+    state: State = State.EMPTY
+    generation: int = 0
+    """Replays so far: a borrowed output is good until it changes."""
+    peak_bytes: int | None = None
+    _watch: Watch | None = None
+    _stream: torch.cuda.Stream | None = None
+
+    def __enter__(self) -> "GraphSet":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.clear()
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether anything can be replayed."""
+        return self.state in (State.CAPTURED, State.PARTIAL)
+
+    def supports(self, modality: Modality) -> bool:
+        """Whether items of a modality can be replayed."""
+        return modality in self.encoder.spec.modalities
+
+    @property
+    def captured_plan(self) -> Plan:
+        """The plan's graphs that can be replayed, in order, for packing."""
+        kept = [i for i, graph in enumerate(self.graphs) if graph.is_captured]
+        reasons = self.plan.reasons
+        return replace(
+            self.plan,
+            graphs=tuple(self.graphs[i].capacity for i in kept),
+            reasons=tuple(reasons[i] for i in kept) if reasons else (),
+        )
+
+    @property
+    def memory(self) -> Memory:
+        """Bytes held now: slabs, pool and driver apart."""
+        parts = [g.memory for g in self.graphs if g.memory is not None]
+        return Memory(
+            slabs_bytes=sum(t.untyped_storage().nbytes() for t in self.slabs),
+            pool_bytes=sum(m.pool_bytes for m in parts),
+            driver_bytes=sum(m.driver_bytes for m in parts),
+            peak_bytes=self.peak_bytes,
+        )
+
+    def replay(self, capacity: Capacity, inputs: Sequence[Input]) -> Tensor:
+        """Fill a capacity's buffers with inputs and replay it on the current stream.
+
+        Args:
+            capacity: One that was captured.
+            inputs: Items that fit it; packing has checked that.
+
+        Returns:
+            Packed rows (T, W), item after item, all outputs side by side: a borrowed view,
+            overwritten by the next replay of this set, whatever its budget.
+
+        Raises:
+            CaptureError: If that capacity is not captured.
+            StaleBufferError: If a weight was rebound, a buffer moved or a hook added since capture.
+        """
+        graph = self._captured(capacity)
+        self._follow_stream()
+        self.encoder.fill(graph.buffers, inputs)
+        if graph.graph is not None:
+            graph.graph.replay()
+        else:
+            with torch.inference_mode():
+                capturing.run(self.encoder, graph)
+        self.generation += 1
+        self._refuse_stale()
+        return graph.output[: sum(value.item.tokens for value in inputs)]
+
+    def clear(self) -> int:
+        """Drop graphs, pool and slabs; idempotent. Returns the bytes given back."""
+        freed = self.memory.total_bytes if self.state is not State.CLEARED else 0
+        if self.graphs and self.slabs and self.slabs[0].is_cuda:
+            torch.cuda.synchronize(self.slabs[0].device)
+        self.graphs.clear()
+        self.slabs = ()
+        self._watch = None
+        self.generation += 1
+        self.state = State.CLEARED
+        if self.backend == "cuda" and freed:
+            gc.collect()
+            torch.cuda.empty_cache()
+        return freed
+
+    def _captured(self, capacity: Capacity) -> BudgetGraph:
+        for graph in self.graphs:
+            if graph.capacity == capacity and graph.is_captured:
+                return graph
+        raise CaptureError(
+            f"no captured graph for {capacity!r} in a set that is {self.state}; capture it first"
+        )
+
+    def _follow_stream(self) -> None:
+        """Let a replay on another stream wait for the one before, which used the same slabs."""
+        if self.backend != "cuda":
+            return
+        current = torch.cuda.current_stream()
+        if self._stream is not None and self._stream != current:
+            current.wait_stream(self._stream)
+        self._stream = current
+
+    def _refuse_stale(self) -> None:
+        """Check, while the card works, that what the graphs hold is still what the encoder uses."""
+        changed = self._watch.changed() if self._watch else None
+        if changed:
+            raise StaleBufferError(f"{changed} after capture; clear and capture again")
+
+
+def capture(
+    encoder: Encoder,
+    plan: Plan,
+    *,
+    backend: str = "cuda",
+    slabs: str = "shared",
+    observe: Observe = unobserved,
+) -> GraphSet:
+    """Capture one graph a capacity of the plan, largest first, into one pool.
+
+    Args:
+        encoder: In evaluation mode, weights in place.
+        plan: Made for this encoder; at least one graph.
+        backend: "cuda", or "reference" to run the forward again instead of a graph.
+        slabs: "shared" (prefix views of one slab) or "private" (buffers for each graph, as vLLM has).
+        observe: Called with a `Step` around each capture.
+
+    Returns:
+        A set that is captured, or partial when some budget failed (see `BudgetGraph.failure`).
+
+    Raises:
+        ValueError: If the backend is unknown or absent, or the plan is for another encoder.
+        CaptureError: If no budget could be captured; names the line that stopped the first one.
+    """
+    _check(encoder, plan, backend=backend, slabs=slabs)
+    spec = encoder.spec
+    graphs, owned = _allocate(encoder, plan, slabs)
+    made = GraphSet(encoder=encoder, plan=plan, backend=backend, graphs=graphs, slabs=owned)
+    largest_first = sorted(graphs, key=lambda g: g.capacity, reverse=True)
+    with memory.peak(spec.device) as peak, capturing.session(backend, spec.device) as record:
+        for graph in largest_first:
+            step = Step(
+                route=Route.CAPTURE,
+                modality=min(spec.modalities),
+                items=graph.capacity.items,
+                real_tokens=0,
+                token_budget=graph.capacity.tokens,
+            )
+            with observe(step):
+                record(encoder, graph)
+    made.peak_bytes = peak.bytes
+    failures = [g.failure for g in largest_first if g.failure]
+    if len(failures) == len(graphs):
+        raise CaptureError(f"no budget could be captured: {failures[0]}")
+    made.state = State.PARTIAL if failures else State.CAPTURED
+    made._watch = Watch.of(encoder.module, _static(graphs))
+    return made
+
+
+def _check(encoder: Encoder, plan: Plan, *, backend: str, slabs: str) -> None:
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
+    if slabs not in ("shared", "private"):
+        raise ValueError(f"slabs must be 'shared' or 'private', got {slabs!r}")
+    if not plan.graphs:
+        raise ValueError("a plan without graphs has nothing to capture; run the encoder eager")
+    name = encoder.spec.name
+    if plan.encoder != name:
+        raise ValueError(f"the plan is for encoder {plan.encoder!r}, got {name!r}; plan again")
+    if backend == "cuda" and encoder.spec.device.type != "cuda":
+        raise ValueError(
+            f"backend 'cuda' needs an encoder on a CUDA device, got one on {encoder.spec.device}; "
+            "use backend 'reference'"
+        )
+
+
+def _allocate(
+    encoder: Encoder, plan: Plan, slabs: str
+) -> tuple[list[BudgetGraph], tuple[Tensor, ...]]:
+    """Static tensors of every graph: views of one slab each, or tensors of their own."""
+    spec, width = encoder.spec, sum(encoder.spec.widths)
+
+    def tensors(capacity: Capacity) -> dict[str, Tensor]:
+        made = dict(encoder.buffers(capacity, spec.device, spec.dtype))
+        rows = (capacity.tokens, width)
+        return made | {"output": torch.zeros(rows, device=spec.device, dtype=spec.dtype)}
+
+    def views(capacity: Capacity) -> dict[str, Tensor]:
+        shapes = encoder.buffers(capacity, torch.device("meta"), spec.dtype)
+        seen = {name: shared[name][: shape.shape[0]] for name, shape in shapes.items()}
+        return seen | {"output": shared["output"][: capacity.tokens]}
+
+    shared = tensors(plan.largest()) if slabs == "shared" else {}
+    each = [views(c) if shared else tensors(c) for c in plan.graphs]
+    graphs = [
+        BudgetGraph(capacity=c, output=named.pop("output"), buffers=named)
+        for c, named in zip(plan.graphs, each, strict=True)
+    ]
+    owned = tuple(shared.values()) or tuple(t for g in graphs for t in _tensors(g))
+    return graphs, owned
+
+
+def _tensors(graph: BudgetGraph) -> Iterator[Tensor]:
+    yield from graph.buffers.values()
+    yield graph.output
+
+
+def _static(graphs: Sequence[BudgetGraph]) -> Mapping[str, Tensor]:
+    """Static tensors by name, for the watch."""
+    return {
+        f"{name} of budget {g.capacity.tokens}": tensor
+        for g in graphs
+        for name, tensor in {**g.buffers, "output": g.output}.items()
+    }

@@ -1,0 +1,1 @@
+"""Show a run to people: one self-contained HTML file, and what it advises."""

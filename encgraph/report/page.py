@@ -1,0 +1,69 @@
+"""Write a report as one self-contained HTML file: no network, the same bytes for the same facts."""
+
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from encgraph.facts import Report
+from encgraph.report import drawings, sections
+from encgraph.report.style import CSS
+from encgraph.report.text import Html, element, esc, join
+
+
+def write(report: Report, path: Path) -> None:
+    """Write the page, replacing the file.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    path.write_text(render(report), encoding="utf-8", newline="\n")
+
+
+def render(report: Report) -> str:
+    """The whole page: notices, verdicts, what to change, then the evidence.
+
+    Args:
+        report: Complete or partial; what it lacks is left out or said to be missing.
+
+    Returns:
+        HTML with style, plotly and data inline; equal for equal reports.
+    """
+    body = element(
+        "main",
+        sections.notices(report),
+        sections.header(report),
+        sections.verdicts(report),
+        sections.change(report),
+        sections.plan(report),
+        _figures(report),
+        sections.latency(report),
+        sections.fallbacks(report),
+        sections.parity(report),
+        sections.traffic(report),
+        sections.environment(report),
+    )
+    title = element("title", esc(f"{report.encoder.name} over {report.traffic.name}: encgraph"))
+    head = (
+        '<meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"{title}<style>{CSS}</style>"
+    )
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def _figures(report: Report) -> Html:
+    """The figures, after the one copy of plotly that they share."""
+    where = "" if report.on_card else " of the reference backend: no statement about a card"
+    groups = {
+        "Traffic, packing and memory": drawings.evidence(report),
+        f"Latency{where}": drawings.latency(report),
+    }
+    if not any(groups.values()):
+        return Html("")
+    library = Html(f"<script>{get_plotlyjs()}</script>")
+    parts = (
+        element("section", element("h2", esc(title)), drawings.html(drawn))
+        for title, drawn in groups.items()
+        if drawn
+    )
+    return join([library, *parts])

@@ -1,0 +1,281 @@
+"""Build the parts of a report that are text: notices, verdicts, tables."""
+
+from collections.abc import Iterable
+
+from encgraph import facts, regimes
+from encgraph.facts import CardPrediction, Report
+from encgraph.report import advice, findings
+from encgraph.report.text import (
+    Html,
+    bare_ms,
+    definitions,
+    element,
+    esc,
+    factor,
+    join,
+    mib,
+    percent,
+    plural,
+    prose,
+    seconds,
+    table,
+)
+from encgraph.results import Latency
+
+_SHARES = (("min", 0.0), ("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+_LATENCY = ("ms", "mean", "p50", "p90", "p99", "worst")
+
+
+def _paragraph(text: str, css: str = "") -> Html:
+    return element("p", prose(text), css=css)
+
+
+def _section(title: str, *content: Html) -> Html:
+    return element("section", element("h2", esc(title)), *content)
+
+
+def notices(report: Report) -> Html:
+    """What a reader must know before any number: no card, or cut short."""
+    found = []
+    if not report.on_card:
+        found.append(_no_card(report))
+    if not report.complete:
+        text = f"Partial report: the run stopped before its end ({report.interrupted})."
+        found.append(element("aside", _paragraph(text), css="notice"))
+    return join(found)
+
+
+def _no_card(report: Report) -> Html:
+    where = report.environment
+    machine = f"this CPU ({where.cpu})" if where.gpu is None else f"this card ({where.gpu})"
+    first = (
+        f"Latencies in this report are those of the reference backend on {machine}. "
+        "They are no statement about a card."
+    )
+    texts = [element("p", element("strong", esc(first)))]
+    if report.prediction is None:
+        texts.append(_paragraph("Nothing was predicted for a card either.", "soft"))
+        return element("aside", join(texts), css="notice")
+    texts.append(_paragraph(f"Beside it, a prediction: {report.prediction.source}.", "soft"))
+    return element("aside", element("div", *texts), _prediction(report.prediction), css="notice")
+
+
+def _prediction(prediction: CardPrediction) -> Html:
+    """The predicted latencies as a table, named as a prediction."""
+    kind = "recorded curve" if prediction.recorded else "modelled, nothing recorded"
+    title = f"Prediction for {prediction.encoder} on {prediction.card} ({kind})"
+    named = (
+        ("this plan", prediction.ours),
+        ("doubling budgets", prediction.doubling),
+        ("eager", prediction.eager),
+    )
+    rows = [_latency_row(name, latency) for name, latency in named if latency is not None]
+    return element(
+        "div",
+        element("p", element("strong", esc(title))),
+        element("div", table(_LATENCY, rows), css="scroll"),
+    )
+
+
+def _latency_row(name: str, latency: Latency) -> tuple[str, ...]:
+    times = (latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.worst_ms)
+    return (name, *(bare_ms(t) for t in times))
+
+
+def header(report: Report) -> Html:
+    """What was run, in one title and one sentence."""
+    traffic, encoder, plan = report.traffic, report.encoder, report.plan
+    where = report.environment.gpu or report.environment.cpu
+    graphs = f"through {plural(len(plan.graphs), 'graph')}" if plan.graphs else "with graphs off"
+    lead = (
+        f"{plural(len(traffic.request_tokens), 'request')} with "
+        f"{plural(len(traffic.item_tokens), 'item')} and {plural(traffic.tokens, 'token')}, "
+        f"{graphs}, strategy {encoder.strategy}, {encoder.backend} backend; "
+        f"{encoder.parameters / 1e6:,.1f}M parameters, {encoder.dtype}, "
+        f"attention {encoder.attention}; on {where}."
+    )
+    return element(
+        "header",
+        _paragraph(f"encgraph {report.encgraph} run report, {report.environment.utc}", "eyebrow"),
+        element("h1", esc(f"{encoder.name} over {traffic.name}")),
+        _paragraph(lead, "lead"),
+    )
+
+
+def verdicts(report: Report) -> Html:
+    """The headline row."""
+    return element(
+        "div",
+        *(
+            element(
+                "div",
+                _paragraph(v.question, "question"),
+                _paragraph(v.answer, "answer"),
+                element("ul", *(element("li", prose(line)) for line in v.lines)),
+                css=f"verdict {v.tone}",
+            )
+            for v in findings.verdicts(report)
+        ),
+        css="verdicts",
+    )
+
+
+def change(report: Report) -> Html:
+    """What to change."""
+    found = report.recommendations or advice.recommendations(report)
+    entries = (element("li", prose(sentence)) for sentence in found)
+    return element(
+        "section",
+        element("h2", esc("What should I change?")),
+        element("ol", *entries),
+        css="change",
+    )
+
+
+def plan(report: Report) -> Html:
+    """Each graph of the plan: why it is there, what became of it, how it was used."""
+    if not report.plan.graphs:
+        why = " ".join(report.plan.reasons) or "No reason was recorded."
+        return _section("Plan: no graphs", _paragraph(why))
+    headers = ("budget", "items", "longest", "captured", "replays", "fill", "why it is there")
+    note = (
+        "Budget: output tokens a replay computes, padding included. Items: most in one replay. "
+        "Longest: patches of the longest attention segment."
+    )
+    rows = table(headers, _plan_rows(report), css="stack")
+    count = plural(len(report.plan.graphs), "graph")
+    return _section(f"Plan: {count}", element("div", rows, css="scroll"), _paragraph(note, "soft"))
+
+
+def _plan_rows(report: Report) -> Iterable[tuple[str, ...]]:
+    used = findings.fill_by_budget(report)
+    states = {state.graph: state for state in report.graphs}
+    reasons = report.plan.reasons or ("no reason recorded",) * len(report.plan.graphs)
+    above = 0
+    for index, (graph, reason) in enumerate(zip(report.plan.graphs, reasons, strict=True)):
+        count, ratio = used.get(graph.tokens, (0, 0.0))
+        shared = graph.tokens == above
+        above = graph.tokens
+        yield (
+            f"{graph.tokens:,}",
+            f"{graph.items:,}",
+            f"{graph.longest_segment:,}",
+            _captured(states.get(index)),
+            "as above" if shared else f"{count:,}",
+            "as above" if shared else percent(ratio) if count else "unused",
+            reason,
+        )
+
+
+def _captured(state: facts.GraphState | None) -> str:
+    if state is None:
+        return "not reached"
+    if not state.captured:
+        return f"failed: {state.why}"
+    took = f", {seconds(state.seconds)}" if state.seconds is not None else ""
+    size = f", {mib(state.num_bytes)}" if state.num_bytes is not None else ""
+    return f"yes{took}{size}"
+
+
+def latency(report: Report) -> Html:
+    """Latencies in numbers, overall and by size regime."""
+    if report.latencies is None:
+        return Html("")
+    named = (
+        ("ours, wall", report.latencies.ours_wall),
+        ("eager, wall", report.latencies.eager_wall),
+        ("ours, device", report.latencies.ours_device),
+        ("eager, device", report.latencies.eager_device),
+    )
+    overall = table(_LATENCY, [_latency_row(n, value) for n, value in named if value is not None])
+    wall = report.latencies.ours_wall
+    how = f"{plural(wall.samples, 'sample')} after {plural(wall.warmups, 'warm-up')}, interleaved. By size: means."
+    sizes = table(
+        ("tokens", "requests", "ours ms", "eager ms", "speedup"),
+        [
+            (
+                r.label,
+                f"{len(r.times):,}",
+                bare_ms(r.ours_ms),
+                bare_ms(r.eager_ms),
+                factor(r.speedup),
+            )
+            for r in regimes.by_size(report.times)
+        ],
+    )
+    where = "" if report.on_card else " (reference backend, no statement about a card)"
+    tables = (element("div", part, css="scroll") for part in (overall, sizes))
+    return _section(
+        f"Latency in numbers{where}", element("div", *tables, css="pair"), _paragraph(how, "soft")
+    )
+
+
+def fallbacks(report: Report) -> Html:
+    """Fallbacks by reason."""
+    if report.packing is None:
+        return Html("")
+    if not report.fallbacks:
+        return _section("Fallbacks", _paragraph("No item fell back."))
+    rows = [
+        (f.reason.value, f"{f.items:,}", f"{f.tokens:,}", f"{f.largest_tokens:,}")
+        for f in report.fallbacks
+    ]
+    headers = ("reason", "items", "tokens in all", "tokens of the largest step")
+    return _section("Fallbacks", element("div", table(headers, rows), css="scroll"))
+
+
+def parity(report: Report) -> Html:
+    """What was compared and by which tolerance."""
+    found = report.parity
+    if found is None:
+        return _section("Parity", _paragraph("No output was compared with eager."))
+    poison = {None: "not tried", True: "passed: outputs unchanged", False: "failed"}
+    pairs = (
+        ("verdict", "passed" if found.passed else "failed"),
+        ("items compared", f"{found.items:,}"),
+        ("worst error ratio", f"{found.worst_error_ratio:.4g}, item {found.worst_item}"),
+        ("tolerance", f"{found.tolerance_ratio:.4g}: {found.tolerance_source}"),
+        ("oracle", f"eager in {found.oracle_dtype}"),
+        ("poisoned padding", poison[found.poison_passed]),
+    )
+    return _section("Parity", definitions(pairs))
+
+
+def traffic(report: Report) -> Html:
+    """Where the traffic came from, its sizes, and what was skipped."""
+    seen = report.traffic
+    rows = [
+        (of, f"{len(values):,}", *(f"{facts.quantile(values, s):,}" for _, s in _SHARES))
+        for of, values in (("request", seen.request_tokens), ("item", seen.item_tokens))
+        if values
+    ]
+    headers = ("tokens of each", "count", *(name for name, _ in _SHARES))
+    content = [_paragraph(f"Source: {seen.source}"), *(_paragraph(note) for note in seen.notes)]
+    content.append(element("div", table(headers, rows), css="scroll"))
+    if seen.skipped:
+        skipped = table(("file skipped", "why"), [(s.path, s.reason) for s in seen.skipped])
+        content.append(_paragraph(f"{plural(len(seen.skipped), 'file')} skipped:"))
+        content.append(element("div", skipped, css="scroll"))
+    return _section("Traffic", *content)
+
+
+def environment(report: Report) -> Html:
+    """Where it ran and how to run it again."""
+    where = report.environment
+    pairs = (
+        ("card", where.gpu or "none"),
+        ("driver, CUDA", f"{where.driver or 'none'}, {where.cuda or 'none'}"),
+        ("CPU", where.cpu),
+        ("Python", where.python),
+        ("torch", where.torch),
+        ("transformers", where.transformers),
+        ("encgraph", f"{where.encgraph}, commit {where.commit or 'unknown (installed package)'}"),
+        ("dtype", where.dtype),
+        ("time", where.utc),
+    )
+    return join(
+        [
+            _section("Environment", definitions(pairs)),
+            _section("How to reproduce", element("pre", esc(report.command))),
+        ]
+    )

@@ -1,0 +1,90 @@
+"""Read request lists: JSON files of patch grids, as measurements are made on."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encgraph.errors import require
+from encgraph.sizes import MAX_ASPECT, Grid, TokenRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestList:
+    """Grids by request, and token counts of further requests to fit budgets on."""
+
+    requests: tuple[tuple[Grid, ...], ...]
+    fit_tokens: tuple[int, ...] = ()
+    """Tokens a request; those requests are not among `requests`."""
+
+
+def read(path: Path, rule: TokenRule) -> RequestList:
+    """Read `{"requests": [[[h, w], ...], ...], "fit_tokens": [...]}`; other keys are ignored.
+
+    Args:
+        path: JSON file.
+        rule: Grids must be what its processor can give.
+
+    Raises:
+        ValueError: If it is no such list or a grid is impossible; says which and why.
+    """
+    try:
+        values: Any = json.loads(path.read_text(encoding="utf-8-sig"))
+        return _parsed(values, rule)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise ValueError(f"{path.name}: {place}: must be JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} must be UTF-8 text: {error.reason}") from error
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def _parsed(values: Any, rule: TokenRule) -> RequestList:
+    require(
+        isinstance(values, dict) and isinstance(values.get("requests"), list),
+        "must be an object with 'requests', a list of requests, each a list of [h, w]",
+    )
+    fit = values.get("fit_tokens", [])
+    require(isinstance(fit, list), f"fit_tokens must be a list, got {fit!r}")
+    for index, tokens in enumerate(fit):
+        require(
+            _is_count(tokens), f"fit_tokens[{index}] must be a whole number over 0, got {tokens!r}"
+        )
+    return RequestList(
+        requests=tuple(
+            _request(grids, f"requests[{index}]", rule)
+            for index, grids in enumerate(values["requests"])
+        ),
+        fit_tokens=tuple(fit),
+    )
+
+
+def _request(grids: Any, place: str, rule: TokenRule) -> tuple[Grid, ...]:
+    require(
+        isinstance(grids, list) and bool(grids), f"{place} must be a list of [h, w], got {grids!r}"
+    )
+    return tuple(_grid(sides, f"{place}[{index}]", rule) for index, sides in enumerate(grids))
+
+
+def _grid(sides: Sequence[int], place: str, rule: TokenRule) -> Grid:
+    require(
+        isinstance(sides, list) and len(sides) == 2 and all(_is_count(side) for side in sides),
+        f"{place} must be [h, w] in patches, got {sides!r}",
+    )
+    high, wide = sides
+    divides = high % rule.merge == 0 and wide % rule.merge == 0
+    require(divides, f"{place}: sides must be multiples of {rule.merge}, got {sides!r}")
+    low, top = (pixels // rule.patch**2 for pixels in (rule.min_pixels, rule.max_pixels))
+    require(
+        low <= high * wide <= top,
+        f"{place} must have {low} to {top} patches, got {sides!r} ({high * wide} patches)",
+    )
+    aspect = max(high, wide) / min(high, wide)
+    require(aspect <= MAX_ASPECT, f"{place}: aspect ratio must be at most {MAX_ASPECT}: {sides!r}")
+    return Grid(1, high, wide)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

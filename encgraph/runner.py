@@ -1,0 +1,292 @@
+"""Execute batches: replay what fits a graph, run the rest eager in one batch, return all in order.
+
+The runner knows no model and takes no decision of its own: packing decides, graphs replay, the
+encoder falls back. It checks what comes back (type, count, rows, width), because a count alone would
+let one item's rows pass for another's.
+
+Every step is observed; a fallback always has a reason. Outputs are owned by the caller unless
+borrowed; a borrowed output raises once a later replay has overwritten it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from encgraph import graphs, packing, watch
+from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
+from encgraph.errors import CaptureError, StaleBufferError
+from encgraph.graphs import GraphSet, Observe
+from encgraph.records import (
+    Bin,
+    Fallback,
+    FallbackReason,
+    Item,
+    Modality,
+    Packing,
+    Plan,
+    Route,
+    Step,
+)
+from encgraph.results import Memory
+
+PackerOf = Callable[[Plan], packing.Packer]
+Own = Callable[[Tensor, Sequence[int], Sequence[int]], list[EncoderOutput]]
+Present = TypeVar("Present")
+OWNERSHIPS = ("one_copy", "clone_each")
+
+
+def _ascending(plan: Plan) -> packing.Packer:
+    return packing.packer(plan, rule="ascending")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Borrowed:
+    """An output that may still lie in the graph's own slab."""
+
+    item: int
+    """Index into the batch."""
+    _output: EncoderOutput
+    _graphs: GraphSet | None
+    _generation: int
+
+    def tensor(self) -> EncoderOutput:
+        """The output, while it is still there.
+
+        Raises:
+            StaleBufferError: If a later replay of the same graph set has overwritten it.
+        """
+        if self._graphs is not None and self._graphs.generation != self._generation:
+            raise StaleBufferError(
+                f"the borrowed output of item {self.item} was overwritten by a later replay; "
+                "use it before the next execute, or execute without borrow=True"
+            )
+        return self._output
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class EncoderRunner:
+    """One encoder with the graphs of one plan; a context manager that clears on exit."""
+
+    encoder: Encoder
+    plan: Plan
+    """May be empty: then every batch runs eager and nobody calls that a fallback."""
+    backend: str = "cuda"
+    packer: PackerOf = _ascending
+    """Makes the packer of the graphs that were captured; see `packing.packer`."""
+    slabs: str = "shared"
+    ownership: str = "one_copy"
+    """"one_copy": one clone a replay, its items are views of it; "clone_each": one an item."""
+    observe: Observe = graphs.unobserved
+    _graphs: GraphSet | None = None
+    _packer: packing.Packer | None = None
+
+    def __post_init__(self) -> None:
+        if self.ownership not in OWNERSHIPS:
+            raise ValueError(f"ownership must be one of {OWNERSHIPS}, got {self.ownership!r}")
+
+    def __enter__(self) -> "EncoderRunner":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.clear()
+
+    @property
+    def has_graphs(self) -> bool:
+        """Whether anything can be replayed."""
+        return self._graphs is not None and self._graphs.is_captured
+
+    @property
+    def graphs(self) -> GraphSet | None:
+        """The graph set, for reading; None before capture and after clear."""
+        return self._graphs
+
+    @property
+    def memory(self) -> Memory:
+        """Bytes the graphs hold now."""
+        nothing = Memory(slabs_bytes=0, pool_bytes=0, driver_bytes=0)
+        return self._graphs.memory if self._graphs else nothing
+
+    def capture(self) -> Memory:
+        """Capture the plan, freeing an earlier capture first; returns what it holds.
+
+        Raises:
+            ValueError: If backend or plan do not suit the encoder.
+            CaptureError: If no budget could be captured, or forward hooks are installed.
+        """
+        self.clear()
+        if self.plan.graphs:
+            hooked = watch.hooked(self.encoder.module)
+            if hooked:
+                raise CaptureError(
+                    f"module {hooked!r} has forward hooks, which a replay would not run; "
+                    "remove them or run eager"
+                )
+            self._graphs = graphs.capture(
+                self.encoder,
+                self.plan,
+                backend=self.backend,
+                slabs=self.slabs,
+                observe=self.observe,
+            )
+            self._packer = self.packer(self._graphs.captured_plan)
+        return self.memory
+
+    def clear(self) -> int:
+        """Drop the graphs; idempotent. Returns the bytes given back."""
+        freed = self._graphs.clear() if self._graphs else 0
+        self._graphs = self._packer = None
+        return freed
+
+    def execute(self, batch: Sequence[Input]) -> list[EncoderOutput]:
+        """Encode a batch.
+
+        Args:
+            batch: N inputs of any modality the encoder takes; may be empty.
+
+        Returns:
+            N outputs in batch order, each (tokens, width) and owned by the caller.
+
+        Raises:
+            TypeError: If something in the batch is not an `Input`.
+            ValueError: If an input contradicts its own sizes; names it.
+            StaleBufferError: If the encoder changed since capture.
+        """
+        own = _one_copy if self.ownership == "one_copy" else _clone_each
+        outputs: list[EncoderOutput | None] = [None] * len(batch)
+        for done in self._run(batch, own):
+            outputs[done.item] = done._output
+        return [_present(output, index) for index, output in enumerate(outputs)]
+
+    def borrow(self, batch: Sequence[Input]) -> list[Borrowed]:
+        """Encode a batch without the copy out of the slab.
+
+        Only the last replay's outputs are still there on return: of a batch that took several, the
+        earlier items' `.tensor()` raises. Fallbacks are always there.
+        """
+        outputs: list[Borrowed | None] = [None] * len(batch)
+        for done in self._run(batch, _split):
+            outputs[done.item] = done
+        return [_present(output, index) for index, output in enumerate(outputs)]
+
+    def _run(self, batch: Sequence[Input], own: Own) -> Iterator[Borrowed]:
+        items = [self._item(value, index) for index, value in enumerate(batch)]
+        for modality in dict.fromkeys(item.modality for item in items):
+            members = [index for index, item in enumerate(items) if item.modality == modality]
+            packed = self._pack(modality, [items[index] for index in members])
+            for part in packed.bins:
+                yield from self._replay(batch, [members[i] for i in part.items], part, own)
+            if packed.fallback:
+                yield from self._fall_back(batch, members, packed.fallback, modality)
+
+    def _item(self, value: Input, index: int) -> Item:
+        if not isinstance(value, Input):
+            raise TypeError(f"item {index} must be an Input, got {type(value).__name__}")
+        try:
+            return self.encoder.item_spec(value)
+        except ValueError as error:
+            raise ValueError(f"item {index}: {error}") from error
+
+    def _pack(self, modality: Modality, items: Sequence[Item]) -> Packing:
+        if self._graphs is None or self._packer is None:
+            return _all_eager(items, FallbackReason.NOT_CAPTURED)
+        if not self._graphs.supports(modality):
+            return _all_eager(items, FallbackReason.UNSUPPORTED_MODALITY)
+        return self._packer(items)
+
+    def _replay(
+        self, batch: Sequence[Input], members: Sequence[int], part: Bin, own: Own
+    ) -> Iterator[Borrowed]:
+        assert self._graphs is not None
+        inputs = [batch[index] for index in members]
+        step = Step(
+            route=Route.REPLAY,
+            modality=inputs[0].item.modality,
+            items=len(inputs),
+            real_tokens=part.load.tokens,
+            token_budget=part.token_budget,
+        )
+        with self.observe(step):
+            packed = self._graphs.replay(part.capacity, inputs)
+            counts = [value.item.tokens for value in inputs]
+            outputs = own(packed, counts, self.encoder.spec.widths)
+        borrowed = self._graphs if own is _split else None
+        for index, output in zip(members, outputs, strict=True):
+            yield Borrowed(index, output, borrowed, self._graphs.generation)
+
+    def _fall_back(
+        self,
+        batch: Sequence[Input],
+        members: Sequence[int],
+        fallback: Sequence[Fallback],
+        modality: Modality,
+    ) -> Iterator[Borrowed]:
+        """All of them in one eager batch; the step carries the reason of its largest item."""
+        indices = [members[one.item] for one in fallback]
+        inputs = [batch[index] for index in indices]
+        largest = max(fallback, key=lambda one: batch[members[one.item]].item.tokens)
+        graphed = bool(self.plan.graphs)
+        step = Step(
+            route=Route.FALLBACK if graphed else Route.EAGER,
+            modality=modality,
+            items=len(inputs),
+            real_tokens=sum(value.item.tokens for value in inputs),
+            reason=largest.reason if graphed else None,
+        )
+        with self.observe(step):
+            outputs = self.encoder.eager(inputs)
+        _check_outputs(outputs, indices, inputs, self.encoder.spec.widths)
+        for index, output in zip(indices, outputs, strict=True):
+            yield Borrowed(index, output, None, 0)
+
+
+def _all_eager(items: Sequence[Item], reason: FallbackReason) -> Packing:
+    everything = tuple(Fallback(item=index, reason=reason) for index in range(len(items)))
+    return Packing(bins=(), fallback=everything)
+
+
+def _split(packed_TW: Tensor, counts: Sequence[int], widths: Sequence[int]) -> list[EncoderOutput]:
+    """Views of each item's rows, outputs apart."""
+    columns = torch.split(packed_TW, list(widths), dim=1)
+    rows = zip(*(torch.split(column, list(counts)) for column in columns), strict=True)
+    return [EncoderOutput(main=main, extra=tuple(extra)) for main, *extra in rows]
+
+
+def _one_copy(
+    packed_TW: Tensor, counts: Sequence[int], widths: Sequence[int]
+) -> list[EncoderOutput]:
+    """One clone of all rows; items are views of it, so one kept item keeps its replay's rows."""
+    return _split(packed_TW.clone(), counts, widths)
+
+
+def _clone_each(
+    packed_TW: Tensor, counts: Sequence[int], widths: Sequence[int]
+) -> list[EncoderOutput]:
+    """One clone an item, as vLLM does."""
+    rows = torch.split(packed_TW, list(counts))
+    return [_split(r.clone(), [r.shape[0]], widths)[0] for r in rows]
+
+
+def _check_outputs(
+    outputs: Sequence[EncoderOutput],
+    indices: Sequence[int],
+    inputs: Sequence[Input],
+    widths: Sequence[int],
+) -> None:
+    """Type, count, rows and widths of what an encoder returned."""
+    if len(outputs) != len(inputs):
+        raise RuntimeError(f"eager must return {len(inputs)} outputs, got {len(outputs)!r}")
+    for index, output, value in zip(indices, outputs, inputs, strict=True):
+        if not isinstance(output, EncoderOutput):
+            raise RuntimeError(f"item {index}: eager must return EncoderOutput, got {output!r}")
+        expected = [(value.item.tokens, width) for width in widths]
+        shapes = [tuple(tensor.shape) for tensor in output.tensors]
+        if shapes != expected:
+            raise RuntimeError(f"item {index}: outputs must have shapes {expected}, got {shapes}")
+
+
+def _present(value: Present | None, index: int) -> Present:
+    assert value is not None, f"packing lost item {index}"
+    return value

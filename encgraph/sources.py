@@ -1,0 +1,194 @@
+"""Turn folders, tables, chats and request lists into requests of items.
+
+Items are numbered by the request they end up in; a request whose images are all skipped is left out.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from encgraph import chats, images, requestlists, sizes, tables
+from encgraph.records import Item
+from encgraph.sizes import EncoderSize, Grid
+from encgraph.tables import TableRow
+
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+"""Wraps what is read one by one, as `tqdm` does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Something that could not become an item, and why."""
+
+    path: str
+    """A file, or a file and a line of it as `file:line`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a source holds; the fields are those of `Traffic`."""
+
+    requests: tuple[tuple[Item, ...], ...]
+    paths: tuple[tuple[str, ...], ...] = ()
+    arrivals_s: tuple[float, ...] = ()
+    fit_tokens: tuple[int, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Request:
+    index: int
+    items: list[Item] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    arrivals_s: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Requests by key in order of their first item, and what was skipped."""
+
+    requests: dict[str, _Request] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def add(self, key: str, place: str, make: Callable[[int], tuple[Item, str]]) -> None:
+        """Add an item to a request, or the reason why `make` refuses to give one."""
+        known = self.requests.get(key)
+        request = known or _Request(len(self.requests))
+        try:
+            item, path = make(request.index)
+        except ValueError as error:
+            self.skipped.append(Skipped(path=place, reason=str(error)))
+            return
+        request.items.append(item)
+        request.paths.append(path)
+        self.requests[key] = request
+
+    def found(self, notes: Iterable[str] = ()) -> Found:
+        """Freeze; paths are kept only if every item has one."""
+        requests = list(self.requests.values())
+        paths = tuple(tuple(request.paths) for request in requests)
+        whole = all(path for request in paths for path in request)
+        return Found(
+            requests=tuple(tuple(request.items) for request in requests),
+            paths=paths if whole else (),
+            arrivals_s=tuple(min(r.arrivals_s) for r in requests if r.arrivals_s),
+            skipped=tuple(self.skipped),
+            notes=tuple(notes),
+        )
+
+
+def from_folder(folder: Path, size: EncoderSize, progress: Progress) -> Found:
+    """Read image headers below a folder, one request an image."""
+    gathered = _Gathered()
+
+    def refused(error: OSError) -> None:
+        reason = f"cannot be listed: {error.strerror}"
+        gathered.skipped.append(Skipped(path=str(error.filename), reason=reason))
+
+    for path in progress(list(images.files(folder, refused=refused))):
+        gathered.add(str(path), str(path), partial(_file, path, size))
+    return gathered.found()
+
+
+def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
+    """Read a CSV of sides or tokens; a size that the processor refuses is skipped.
+
+    Raises:
+        ValueError: If a cell is malformed or asks for more tokens than one image can have.
+    """
+    gathered = _Gathered()
+    rows = tables.read(path)
+    for row in progress(rows):
+        made = (
+            partial(_tokens, _token_grid(path, row, size)) if row.tokens else partial(_sides, row)
+        )
+        gathered.add(row.request, f"{path}:{row.line}", partial(made, size))
+        if row.arrival_s is not None and row.request in gathered.requests:
+            gathered.requests[row.request].arrivals_s.append(row.arrival_s)
+    found = gathered.found()
+    return replace(found, notes=_token_notes(rows, found)) if rows[0].tokens else found
+
+
+def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
+    """Read the images of chat requests; files must lie below the folder of the JSON lines.
+
+    Raises:
+        ValueError: If a line is not a chat request.
+    """
+    gathered = _Gathered()
+    without = inline = 0
+    for chat in progress(chats.read(path)):
+        place = f"{path}:{chat.line}"
+        without += not chat.urls
+        inline += sum(url.startswith("data:") for url in chat.urls)
+        for url in chat.urls:
+            gathered.add(str(chat.line), place, partial(_url, url, path.parent, size))
+        for kind, count in Counter(chat.unread).items():
+            reason = f"content parts of type {kind!r} are not read ({count})"
+            gathered.skipped.append(Skipped(path=place, reason=reason))
+    notes = {
+        f"requests without images, left out: {without}": without,
+        f"images in data URIs, for which no paths are kept: {inline}": inline,
+    }
+    return gathered.found([note for note, count in notes.items() if count])
+
+
+def from_request_list(path: Path, size: EncoderSize, progress: Progress) -> Found:
+    """Read a JSON request list of patch grids."""
+    listed = requestlists.read(path, size.rule)
+    return Found(
+        requests=tuple(
+            tuple(sizes.item(grid, size.rule, request=index) for grid in grids)
+            for index, grids in enumerate(progress(listed.requests))
+        ),
+        fit_tokens=listed.fit_tokens,
+        notes=("the list has patch grids: sides are those after the resize",),
+    )
+
+
+def _file(path: Path, size: EncoderSize, request: int) -> tuple[Item, str]:
+    return _image(images.of_file(path), size, request)
+
+
+def _url(url: str, folder: Path, size: EncoderSize, request: int) -> tuple[Item, str]:
+    return _image(images.of_url(url, folder), size, request)
+
+
+def _image(image: images.Sized, size: EncoderSize, request: int) -> tuple[Item, str]:
+    width, height, path = image
+    grid = sizes.image_grid(width, height, size.rule)
+    return sizes.item(grid, size.rule, request=request, width=width, height=height), path
+
+
+def _sides(row: TableRow, size: EncoderSize, request: int) -> tuple[Item, str]:
+    if row.frames > 1:
+        grid = sizes.video_grid(row.width, row.height, row.frames, size.rule)
+    else:
+        grid = sizes.image_grid(row.width, row.height, size.rule)
+    item = sizes.item(grid, size.rule, request=request, width=row.width, height=row.height)
+    return item, ""
+
+
+def _tokens(grid: Grid, size: EncoderSize, request: int) -> tuple[Item, str]:
+    return sizes.item(grid, size.rule, request=request), ""
+
+
+def _token_grid(path: Path, row: TableRow, size: EncoderSize) -> Grid:
+    try:
+        return sizes.near_square_grid(row.tokens, size.rule)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: line {row.line}: {error}; one row is one image") from error
+
+
+def _token_notes(rows: Sequence[TableRow], found: Found) -> tuple[str, ...]:
+    asked = sum(row.tokens for row in rows)
+    given = sum(item.tokens for request in found.requests for item in request)
+    return (
+        "the table has tokens, not sides: each image has a near-square legal grid, "
+        f"{given} tokens in all for {asked} asked",
+    )

@@ -1,0 +1,295 @@
+"""Take one encoder, one traffic and one machine through everything, and report.
+
+plan -> capture -> execute and verify -> poison -> measure against eager -> jitter -> predict. Each stage
+adds facts; an interrupt keeps what is there and says what it stopped. A wrong output raises: no
+report calls a run right that was not.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+
+import encgraph
+from encgraph import checks, facts, measure, meters, systems
+from encgraph.encoders import inputs
+from encgraph.encoders.protocol import Input
+from encgraph.facts import Report
+from encgraph.measure import Recorder
+from encgraph.records import Plan, Route
+from encgraph.regimes import RequestTimes
+from encgraph.report import advice
+from encgraph.results import Latency
+from encgraph.runner import EncoderRunner
+from encgraph.strategies import Strategy
+from encgraph.systems import Setting
+from encgraph.traffic import Traffic
+
+Value = TypeVar("Value")
+Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+PARITY_SOURCE = {
+    True: "float32 against float32 eager: 1e-5 relative",
+    False: "1.25 times the distance of same-dtype eager from the float32 oracle, item by item",
+}
+
+
+def silent(values: Iterable[Value], about: str) -> Iterable[Value]:
+    """Show no progress."""
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Options:
+    """How a study is run."""
+
+    command: str
+    """Command line, for the report."""
+    repeats: int = 5
+    jitter_samples: int = 30
+    prediction: facts.CardPrediction | None = None
+    planned: Plan | None = None
+    """A plan to use instead of the strategy's own."""
+    progress: Progress = silent
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Study:
+    """A run in progress: what it was given, and the facts gathered so far."""
+
+    traffic: Traffic
+    setting: Setting
+    strategy: Strategy
+    options: Options
+    gathered: dict[str, Any] = field(default_factory=dict)
+    stage: str = "planning"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoder is."""
+        return self.setting.device
+
+
+def run(traffic: Traffic, setting: Setting, strategy: Strategy, options: Options) -> Report:
+    """Run a traffic through a strategy and report, whole or up to an interrupt.
+
+    Raises:
+        ParityError: If an output differs from eager; names the item.
+        CaptureError: If no budget could be captured.
+    """
+    study = Study(traffic=traffic, setting=setting, strategy=strategy, options=options)
+    plan = options.planned or systems.plan(strategy, setting)
+    recorder = Recorder(setting.device)
+    runner = systems.runner(strategy, setting, planned=plan, observe=recorder)
+    _introduce(study, runner, plan)
+    try:
+        with runner:
+            for stage in (_capture, _execute, _poison, _compare, _jitter):
+                study.stage = stage.__name__.strip("_")
+                stage(study, runner, recorder)
+    except KeyboardInterrupt:
+        study.gathered |= {"complete": False, "interrupted": f"interrupted during {study.stage}"}
+    return advice.advised(Report(**study.gathered))
+
+
+def _introduce(study: Study, runner: EncoderRunner, plan: Plan) -> None:
+    spec, traffic = runner.encoder.spec, study.traffic
+    study.gathered |= {
+        "encgraph": encgraph.__version__,
+        "command": study.options.command,
+        "environment": meters.environment(str(spec.dtype).removeprefix("torch.")),
+        "traffic": facts.TrafficFacts(
+            name=traffic.name,
+            source=traffic.source,
+            request_tokens=tuple(sum(i.tokens for i in r) for r in traffic.requests),
+            item_tokens=tuple(i.tokens for r in traffic.requests for i in r),
+            skipped=tuple(facts.SkippedFile(path=s.path, reason=s.reason) for s in traffic.skipped),
+            notes=traffic.notes,
+        ),
+        "encoder": facts.EncoderFacts(
+            name=spec.name,
+            parameters=study.setting.size.parameters,
+            dtype=str(spec.dtype).removeprefix("torch."),
+            attention=spec.attention,
+            backend=study.setting.backend,
+            strategy=study.strategy.name,
+        ),
+        "plan": plan,
+        "prediction": study.options.prediction,
+    }
+
+
+def batches(traffic: Traffic, setting: Setting) -> Iterator[list[Input]]:
+    """Inputs of each request: the files' own pixels, else random ones of the same grids."""
+    for index, request in enumerate(traffic.requests):
+        if traffic.paths and all(traffic.paths[index]):
+            yield inputs.from_files(
+                traffic.paths[index], setting.size, device=setting.device, dtype=setting.dtype
+            )
+        else:
+            yield inputs.synthetic(
+                request,
+                size=setting.size,
+                device=setting.device,
+                dtype=setting.dtype,
+                seed=setting.seed + index,
+            )
+
+
+def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
+    runner.capture()
+    states = runner.graphs.graphs if runner.graphs else []
+    study.gathered["graphs"] = tuple(
+        facts.GraphState(
+            graph=index,
+            captured=graph.is_captured,
+            why=graph.failure,
+            seconds=graph.seconds,
+            num_bytes=graph.memory.pool_bytes + graph.memory.driver_bytes if graph.memory else None,
+        )
+        for index, graph in enumerate(states)
+    )
+    if study.device.type == "cuda" and study.setting.backend == "cuda":
+        study.gathered["memory"] = runner.memory
+
+
+def _execute(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
+    """Every request once: steps recorded, every output compared."""
+    exact = study.setting.dtype == torch.float32
+    stock, oracle = runner.encoder.stock(), None if exact else runner.encoder.oracle()
+    found: list[checks.ItemParity] = []
+    progress = study.options.progress
+    for index, batch in enumerate(progress(_sized(study), "verify")):
+        before = len(recorder.steps)
+        compared = checks.parity(runner.execute, [batch], eager=stock, oracle=oracle)
+        found += [replace(item, item=len(found) + item.item) for item in compared.items]
+        timed = [
+            facts.TimedStep(step=t.step, ms=t.ms, request=index) for t in recorder.steps[before:]
+        ]
+        study.gathered["steps"] = (*study.gathered.get("steps", ()), *timed)
+        checks.demand(compared)
+    _settle(study, found, exact)
+
+
+def _sized(study: Study) -> Iterable[list[Input]]:
+    """Batches with a length, for progress bars."""
+    return _Batches(study)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batches:
+    study: Study
+
+    def __len__(self) -> int:
+        return len(self.study.traffic.requests)
+
+    def __iter__(self) -> Iterator[list[Input]]:
+        return batches(self.study.traffic, self.study.setting)
+
+
+def _settle(study: Study, found: Sequence[checks.ItemParity], exact: bool) -> None:
+    """Facts that follow from the executed steps and the comparison."""
+    steps = [timed.step for timed in study.gathered.get("steps", ())]
+    study.gathered |= {
+        "packing": facts.PackingFacts.of(steps),
+        "fallbacks": facts.FallbackFacts.by_reason(steps),
+    }
+    worst = checks.Parity(items=tuple(found), oracle="").worst
+    if worst is not None:
+        study.gathered["parity"] = facts.Parity(
+            items=len(found),
+            worst_error_ratio=worst.error_ratio,
+            worst_item=f"item {worst.item}",
+            tolerance_ratio=worst.tolerance_ratio,
+            tolerance_source=PARITY_SOURCE[exact],
+            oracle_dtype="float32",
+        )
+
+
+def _poison(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
+    """Once: the request that leaves most padding in the graph it takes."""
+    if runner.graphs is None or study.gathered.get("parity") is None:
+        return
+    for batch in _sized(study):
+        tokens = sum(value.item.tokens for value in batch)
+        fits = [
+            index
+            for index, graph in enumerate(runner.graphs.graphs)
+            if graph.is_captured
+            and tokens < graph.capacity.tokens
+            and len(batch) <= graph.capacity.items
+        ]
+        if fits:
+            passed = checks.poison(runner.graphs, batch, graph=fits[-1])
+            study.gathered["parity"] = replace(study.gathered["parity"], poison_passed=passed)
+            return
+
+
+def _compare(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
+    """Wall time of every request through the runner and through the best eager, interleaved."""
+    with _unobserved(runner):
+        medians: dict[str, list[float]] = {"ours": [], "eager": []}
+        for batch in study.options.progress(_sized(study), "measure"):
+            both = measure.interleaved(
+                {"ours": runner.execute, "eager": runner.encoder.eager},
+                [batch],
+                device=study.device,
+                repeats=study.options.repeats,
+            )
+            for name, [ms] in both.items():
+                medians[name].append(ms)
+            _summarise(study, medians)
+
+
+def _summarise(study: Study, medians: dict[str, list[float]]) -> None:
+    requests = study.traffic.requests
+    study.gathered["latencies"] = facts.Latencies(
+        ours_wall=Latency.of(medians["ours"], clock="wall", warmups=1),
+        eager_wall=Latency.of(medians["eager"], clock="wall", warmups=1),
+    )
+    study.gathered["times"] = tuple(
+        RequestTimes(
+            request=index,
+            tokens=sum(item.tokens for item in requests[index]),
+            items=len(requests[index]),
+            ours_ms=ours,
+            eager_ms=eager,
+        )
+        for index, (ours, eager) in enumerate(zip(medians["ours"], medians["eager"], strict=True))
+    )
+
+
+@contextmanager
+def _unobserved(runner: EncoderRunner) -> Iterator[None]:
+    """Keep the recorder's events out of what is timed."""
+    observe = runner.observe
+    runner.observe = systems.graphs.unobserved
+    try:
+        yield
+    finally:
+        runner.observe = observe
+
+
+def _jitter(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
+    """A typical replayed request alone and in turn with one that falls back, where both exist."""
+    by_route: dict[Route, list[int]] = {Route.REPLAY: [], Route.FALLBACK: []}
+    for timed in study.gathered.get("steps", ()):
+        by_route.setdefault(timed.step.route, []).append(timed.request)
+    mixed = set(by_route[Route.REPLAY]) & set(by_route[Route.FALLBACK])
+    replays = [r for r in by_route[Route.REPLAY] if r not in mixed]
+    falls = [r for r in by_route[Route.FALLBACK] if r not in mixed]
+    if not replays or not falls:
+        return
+    median = statistics.median_low(replays)
+    wanted = {median: None, falls[0]: None}
+    chosen = {i: batch for i, batch in enumerate(_sized(study)) if i in wanted}
+    with _unobserved(runner):
+        study.gathered["jitter"] = measure.jitter(
+            runner.execute,
+            chosen[median],
+            chosen[falls[0]],
+            device=study.device,
+            samples=study.options.jitter_samples,
+        )

@@ -1,0 +1,124 @@
+"""Read CSV tables of image sizes or token counts; a malformed cell stops with its line."""
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encgraph.errors import require
+
+WHOLE = re.compile(r"\+?(\d{1,9})(\.0*)?")
+"""Whole numbers, also as pandas writes them into a column with gaps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """One row: an image or a clip by its sides, or an image by its tokens."""
+
+    line: int
+    """Line in the file, from 1."""
+    request: str
+    """Name of the request it belongs to; its line where the table has no `request` column."""
+    width: int = 0
+    """Pixels; 0 where the table has only tokens."""
+    height: int = 0
+    """Pixels; 0 where the table has only tokens."""
+    tokens: int = 0
+    """Encoder output tokens; 0 where the table has sides."""
+    frames: int = 1
+    arrival_s: float | None = None
+    """Seconds since the start of the trace; None where the table has no `arrival_s` column."""
+
+
+def read(path: Path) -> tuple[TableRow, ...]:
+    """Read a table with columns `width,height` (and `frames`) or `tokens`; others are optional.
+
+    Args:
+        path: CSV in UTF-8 with a header line. `request` joins rows to requests, `arrival_s` says
+            when each arrived; further columns are ignored.
+
+    Raises:
+        ValueError: If a column is missing, a cell is malformed or there are no rows; says where.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            found = tuple(_rows(csv.reader(file, strict=True)))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} must be UTF-8 text: {error.reason}; save it so") from error
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return found
+
+
+def _rows(reader: Any) -> Iterator[TableRow]:
+    header = [name.strip().lower() for name in next(reader, [])]
+    require(any(header), "the file is empty; give a header such as width,height and rows")
+    _check_columns(header)
+    empty = True
+    for cells in reader:
+        if any(cell.strip() for cell in cells):
+            empty = False
+            yield _row(dict(zip(header, cells, strict=False)), header, reader.line_num)
+    require(not empty, f"there is a header {','.join(header)} but no rows")
+
+
+def _check_columns(header: list[str]) -> None:
+    sides = {"width", "height"} & set(header)
+    if len(sides) == 1:
+        other = ({"width", "height"} - sides).pop()
+        raise ValueError(f"column {other!r} is missing, got {','.join(header)!r}")
+    require(
+        bool(sides) or "tokens" in header,
+        f"columns must be width,height or tokens, got {','.join(header)!r}",
+    )
+    require(bool(sides) or "frames" not in header, "column 'frames' needs 'width' and 'height'")
+    double = sorted({name for name in header if name and header.count(name) > 1})
+    require(not double, f"columns must be unique, got {double!r} more than once")
+
+
+def _row(cells: Mapping[str, str], header: list[str], line: int) -> TableRow:
+    request = _text(cells, "request", line) if "request" in header else str(line)
+    arrival_s = _seconds(cells, line) if "arrival_s" in header else None
+    if "width" not in header:
+        tokens = _whole(cells, "tokens", line)
+        return TableRow(line=line, request=request, tokens=tokens, arrival_s=arrival_s)
+    return TableRow(
+        line=line,
+        request=request,
+        width=_whole(cells, "width", line),
+        height=_whole(cells, "height", line),
+        frames=_whole(cells, "frames", line) if "frames" in header else 1,
+        arrival_s=arrival_s,
+    )
+
+
+def _text(cells: Mapping[str, str], name: str, line: int) -> str:
+    value = cells.get(name, "").strip()
+    require(bool(value), f"line {line}: {name} is missing")
+    return value
+
+
+def _whole(cells: Mapping[str, str], name: str, line: int) -> int:
+    value = _text(cells, name, line)
+    match = WHOLE.fullmatch(value)
+    number = int(match[1]) if match else 0
+    require(
+        number >= 1, f"line {line}: {name} must be a whole number of at least 1, got {value[:40]!r}"
+    )
+    return number
+
+
+def _seconds(cells: Mapping[str, str], line: int) -> float:
+    value = _text(cells, "arrival_s", line)
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    require(
+        0 <= number < math.inf,
+        f"line {line}: arrival_s must be seconds of at least 0, got {value[:40]!r}",
+    )
+    return number

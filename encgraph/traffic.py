@@ -1,0 +1,197 @@
+"""Read traffic: requests of items, from images, tables, chats, request lists or built-in profiles.
+
+A malformed cell or line is a mistake in what the user wrote and stops the reading with its place; an
+image nobody can decode is a fact of the traffic, kept in `Traffic.skipped` with its reason.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encgraph import profiles, sources, summaries
+from encgraph.errors import require
+from encgraph.records import Item
+from encgraph.sizes import EncoderSize
+from encgraph.sources import Found, Progress, Skipped
+from encgraph.summaries import TrafficSummary
+
+BUILTIN = "builtin:"
+DEFAULT_COUNT = 4_000
+"""Requests drawn from a built-in profile unless a count is given."""
+
+SOURCES = f"a folder of images, a .csv, .jsonl or .json file, or {BUILTIN}NAME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Requests of items for one encoder, and what is worth knowing about their source."""
+
+    name: str
+    source: str
+    """As given to `read`."""
+    encoder: str
+    """Name of the size whose token rule was applied."""
+    requests: tuple[tuple[Item, ...], ...]
+    """`Item.request` is the index within the source, also after a split."""
+    paths: tuple[tuple[str, ...], ...] = ()
+    """Files, parallel to requests; empty unless every item has one."""
+    arrivals_s: tuple[float, ...] = ()
+    """Arrival of each request in seconds; empty where the source does not say."""
+    fit_tokens: tuple[int, ...] = ()
+    """Tokens of further requests to fit budgets on; only request lists have them."""
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Assumptions made while reading, a sentence each."""
+
+    def __post_init__(self) -> None:
+        require(all(self.requests), "every request must have at least one item")
+        shape = [len(request) for request in self.requests]
+        paths = [len(request) for request in self.paths]
+        require(not paths or paths == shape, "paths must be parallel to requests")
+        arrivals = len(self.arrivals_s)
+        require(
+            arrivals in (0, len(shape)),
+            f"arrivals_s must have one value a request, got {arrivals} for {len(shape)}",
+        )
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """All items, end to end."""
+        return tuple(item for request in self.requests for item in request)
+
+    @property
+    def tokens_by_request(self) -> tuple[int, ...]:
+        """Tokens of each request."""
+        return tuple(sum(item.tokens for item in request) for request in self.requests)
+
+    def about(self) -> TrafficSummary:
+        """Quantiles of items and tokens, and the most frequent token counts."""
+        return summaries.of(self.requests)
+
+    def split(self, share: float, *, seed: int = 0) -> "tuple[Traffic, Traffic]":
+        """Part the requests at random into those to fit on and those held out, each in order.
+
+        Args:
+            share: Share of requests to fit on, between 0 and 1; each side gets at least one.
+            seed: Seed of the choice.
+
+        Returns:
+            Traffic to fit on and traffic held out; no request is in both, none is lost. What is
+            said of the source as a whole (`skipped`, `notes`, `fit_tokens`) stays with both.
+
+        Raises:
+            ValueError: If the share is not between 0 and 1 or there are fewer than two requests.
+        """
+        total = len(self.requests)
+        require(0 < share < 1, f"share must be between 0 and 1, got {share!r}")
+        require(total >= 2, f"a split needs at least 2 requests, got {total!r}")
+        count = min(max(round(share * total), 1), total - 1)
+        order = np.random.default_rng(seed).permutation(total).tolist()
+        return self._only(sorted(order[:count])), self._only(sorted(order[count:]))
+
+    def sample(self, count: int, *, seed: int = 0) -> "Traffic":
+        """Keep this many requests, chosen at random and in order; all if there are no more.
+
+        Raises:
+            ValueError: If count is under 1.
+        """
+        require(count >= 1, f"count must be at least 1, got {count!r}")
+        total = len(self.requests)
+        if count >= total:
+            short = f"{count} requests were asked for, the source has {total}"
+            return replace(self, notes=(*self.notes, short)) if count > total else self
+        chosen = np.random.default_rng(seed).choice(total, size=count, replace=False)
+        return self._only(sorted(chosen.tolist()))
+
+    def _only(self, indices: Sequence[int]) -> "Traffic":
+        return replace(
+            self,
+            requests=tuple(self.requests[i] for i in indices),
+            paths=tuple(self.paths[i] for i in indices) if self.paths else (),
+            arrivals_s=tuple(self.arrivals_s[i] for i in indices) if self.arrivals_s else (),
+        )
+
+
+READERS: Mapping[str, Callable[[Path, EncoderSize, Progress], Found]] = {
+    ".csv": sources.from_table,
+    ".jsonl": sources.from_chats,
+    ".json": sources.from_request_list,
+}
+
+
+def _silent(values: Iterable[Any]) -> Iterable[Any]:
+    return values
+
+
+def read(
+    source: str | Path,
+    size: EncoderSize,
+    *,
+    count: int | None = None,
+    seed: int = 0,
+    progress: Progress = _silent,
+) -> Traffic:
+    """Read traffic for an encoder.
+
+    Args:
+        source: A folder of images, a `.csv`, `.jsonl` or `.json` file, or `builtin:NAME`.
+        size: The encoder, whose token rule turns pixels into tokens.
+        count: Requests to draw or to keep; all of a file unless given, 4,000 of a built-in profile.
+        seed: Seed of whatever is drawn.
+        progress: Wraps the files, rows or lines while they are read.
+
+    Returns:
+        At least one request; `skipped` has what could not be read, `notes` what was assumed.
+
+    Raises:
+        ValueError: If the source does not exist, is malformed or holds nothing that can be read.
+    """
+    require(count is None or count >= 1, f"count must be at least 1, got {count!r}")
+    text = str(source)
+    if text.startswith(BUILTIN):
+        return _drawn(text, size, count or DEFAULT_COUNT, seed)
+    path = Path(source)
+    if not path.exists():
+        near = f"; did you mean {BUILTIN + text!r}" if text in profiles.NAMES else ""
+        raise ValueError(f"source {text!r} does not exist; give {SOURCES}{near}")
+    suffix = path.suffix.lower()
+    require(path.is_dir() or suffix in READERS, f"source must be {SOURCES}, got {text!r}")
+    reader = sources.from_folder if path.is_dir() else READERS[suffix]
+    try:
+        found = reader(path, size, progress)
+    except OSError as error:
+        raise ValueError(f"source {text!r} cannot be read: {error.strerror}") from error
+    traffic = _named(path, size, found)
+    return traffic if count is None else traffic.sample(count, seed=seed)
+
+
+def _drawn(source: str, size: EncoderSize, count: int, seed: int) -> Traffic:
+    name = source.removeprefix(BUILTIN)
+    notes = profiles.notes(profiles.load(name))
+    requests = profiles.draw(name, size.rule, count=count, seed=seed)
+    return Traffic(name=name, source=source, encoder=size.name, requests=requests, notes=notes)
+
+
+def _named(path: Path, size: EncoderSize, found: Found) -> Traffic:
+    require(bool(found.requests), f"{str(path)!r} holds no image that can be read{_first(found)}")
+    return Traffic(
+        name=path.resolve().name if path.is_dir() else path.stem,
+        source=str(path),
+        encoder=size.name,
+        requests=found.requests,
+        paths=found.paths,
+        arrivals_s=found.arrivals_s,
+        fit_tokens=found.fit_tokens,
+        skipped=found.skipped,
+        notes=found.notes,
+    )
+
+
+def _first(found: Found) -> str:
+    if not found.skipped:
+        return "; " + "; ".join(found.notes or ("it is empty",))
+    first = found.skipped[0]
+    return f"; {len(found.skipped)} skipped, the first: {first.path}: {first.reason}"

@@ -1,0 +1,109 @@
+"""The cost model: floors that a card was measured against, monotone, linear between points."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from encgraph import costs, sizes
+from encgraph.costs import Curve
+from encgraph.records import Capacity, Item, Load, Plan
+from encgraph.sizes import QWEN3_VL_RULE, SIZES
+
+EIGHT_B = SIZES["qwen3-vl-8b"]
+MODELLED = costs.modelled(EIGHT_B)
+BUDGETS = (64, 256, 1024, 4096, 16384)
+
+
+def one_image(patches: int) -> Load:
+    return Load.of([Item(tokens=patches // 4, patches=patches)])
+
+
+def capacity(tokens: int, *, items: int = 8, longest_segment: int = 0) -> Capacity:
+    return sizes.capacity(tokens, QWEN3_VL_RULE, items=items, longest_segment=longest_segment)
+
+
+@pytest.mark.parametrize(("patches", "ms"), [(1024, 1.34), (4096, 7.3), (16384, 61.0)])
+def test_the_arithmetic_floor_is_the_one_the_card_was_measured_against(
+    patches: int, ms: float
+) -> None:
+    assert costs.floor_ms(EIGHT_B, one_image(patches)) == pytest.approx(ms, rel=0.01)
+
+
+def test_the_floor_follows_the_rate_and_the_segments() -> None:
+    whole, halves = one_image(4096), Load.of([Item(tokens=512, patches=2048)] * 2)
+    assert costs.floor_ms(EIGHT_B, whole, tflops=395) == pytest.approx(
+        2 * costs.floor_ms(EIGHT_B, whole, tflops=790)
+    )
+    saved = costs.flops(EIGHT_B, whole) - costs.flops(EIGHT_B, halves)
+    assert saved == pytest.approx(EIGHT_B.depth * 4 * EIGHT_B.hidden * 4096**2 / 2)
+
+
+def test_a_curve_is_linear_between_points_and_beyond_the_last_two() -> None:
+    curve = Curve(patches=(100, 200, 400), ms=(1.0, 3.0, 4.0))
+    assert [curve.at(p) for p in (100, 150, 200, 300, 400)] == [1.0, 2.0, 3.0, 3.5, 4.0]
+    assert curve.at(600) == 5.0
+    assert curve.at(1) == 1.0
+    assert Curve(patches=(5,), ms=(2.0,)).at(999) == 2.0
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_a_larger_capacity_never_costs_less(name: str) -> None:
+    model, load = costs.modelled(SIZES[name]), one_image(256)
+    for low, high in pairwise(BUDGETS):
+        assert model.replay_ms(capacity(low), load) < model.replay_ms(capacity(high), load)
+    few, many = capacity(1024, items=2), capacity(1024, items=64)
+    assert model.capacity_ms(few) < model.capacity_ms(many)
+    bounded = capacity(1024, items=8, longest_segment=128)
+    assert model.capacity_ms(bounded) < model.capacity_ms(capacity(1024, items=8))
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_a_larger_load_never_costs_less(name: str) -> None:
+    model = costs.modelled(SIZES[name])
+    loads = [one_image(p) for p in (4, 64, 256, 1024, 4096, 16384, 65536)]
+    eager = [model.eager_ms(load) for load in loads]
+    replay = [model.load_ms(load) for load in loads]
+    assert eager == sorted(eager)
+    assert replay == sorted(replay)
+    assert eager[0] >= model.eager_floor_ms
+    assert eager[-1] > 2 * model.eager_floor_ms
+
+
+def test_eager_of_nothing_is_free_and_a_replay_is_capacity_plus_load() -> None:
+    load, graph = one_image(1000), capacity(512)
+    assert MODELLED.eager_ms(Load()) == 0.0
+    assert MODELLED.replay_ms(graph, load) == pytest.approx(
+        MODELLED.capacity_ms(graph) + MODELLED.load_ms(load)
+    )
+
+
+def test_no_replay_is_predicted_below_the_arithmetic_floor() -> None:
+    for budget in BUDGETS:
+        load = one_image(4 * budget)
+        assert MODELLED.replay_ms(capacity(budget), load) > costs.floor_ms(EIGHT_B, load)
+
+
+def test_memory_of_an_empty_plan_is_nothing() -> None:
+    assert MODELLED.memory(Plan(graphs=(), encoder="qwen3-vl-8b")).total_bytes == 0
+
+
+def test_slabs_and_pool_follow_the_largest_capacity_and_the_driver_every_graph() -> None:
+    one = Plan(graphs=(capacity(1024),), encoder="qwen3-vl-8b")
+    two = Plan(graphs=(capacity(64), capacity(1024)), encoder="qwen3-vl-8b")
+    costly = replace(MODELLED, driver_bytes_per_graph=1000.0)
+    alone, both = costly.memory(one), costly.memory(two)
+    assert alone.slabs_bytes == costs.row_bytes(EIGHT_B) * 4096
+    assert (both.slabs_bytes, both.pool_bytes) == (alone.slabs_bytes, alone.pool_bytes)
+    assert (alone.driver_bytes, both.driver_bytes) == (1000, 2000)
+
+
+def test_a_row_of_the_slabs_is_pixels_attention_and_a_share_of_the_outputs() -> None:
+    values = 1536 + 1152 + 4 * 4096 / 4
+    assert costs.row_bytes(EIGHT_B) == 2 * values
+    assert costs.row_bytes(EIGHT_B, element_bytes=4) == 4 * values
+
+
+def test_arithmetic_says_that_it_is_modelled() -> None:
+    assert not MODELLED.recorded
+    assert "modelled" in MODELLED.source

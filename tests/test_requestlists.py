@@ -1,0 +1,47 @@
+import json
+import re
+
+import pytest
+
+from encgraph import requestlists
+from encgraph.sizes import QWEN3_VL_RULE as RULE
+from encgraph.sizes import Grid
+
+
+def read(tmp_path, values):
+    path = tmp_path / "r.json"
+    path.write_text(values if isinstance(values, str) else json.dumps(values), encoding="utf-8")
+    return requestlists.read(path, RULE)
+
+
+def test_grids_and_fit_tokens_are_read(tmp_path):
+    values = {
+        "about": "x",
+        "requests": [[[16, 16], [30, 40]], [[26, 24]]],
+        "fit_tokens": [64, 12713],
+    }
+    listed = read(tmp_path, values)
+    assert listed.requests == ((Grid(1, 16, 16), Grid(1, 30, 40)), (Grid(1, 26, 24),))
+    assert listed.fit_tokens == (64, 12713)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("", "line 1 column 1: must be JSON"),
+        ([], "must be an object with 'requests'"),
+        ({"requests": [[]]}, "requests[0] must be a list of [h, w], got []"),
+        ({"requests": [[[16, 16]], [[16]]]}, "requests[1][0] must be [h, w] in patches, got [16]"),
+        ({"requests": [[[16, -16]]]}, "requests[0][0] must be [h, w] in patches, got [16, -16]"),
+        ({"requests": [[[16, True]]]}, "requests[0][0] must be [h, w] in patches, got [16, True]"),
+        ('{"requests": [[[16, NaN]]]}', "requests[0][0] must be [h, w] in patches, got [16, nan]"),
+        ({"requests": [[[17, 16]]]}, "requests[0][0]: sides must be multiples of 2, got [17, 16]"),
+        ({"requests": [[[14, 16]]]}, "must have 256 to 65536 patches, got [14, 16] (224 patches)"),
+        ({"requests": [[[512, 512]]]}, "must have 256 to 65536 patches"),
+        ({"requests": [[[2, 402]]]}, "aspect ratio must be at most 200"),
+        ({"requests": [], "fit_tokens": [0]}, "fit_tokens[0] must be a whole number over 0, got 0"),
+    ],
+)
+def test_malformed_lists_say_where_and_what(tmp_path, values, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(tmp_path, values)
