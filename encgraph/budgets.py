@@ -2,15 +2,17 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from encgraph import fitting, judging, sizes
 from encgraph.costs import Costs
 from encgraph.errors import require
-from encgraph.fitting import Choice, Fit, Limits
+from encgraph.fitting import Choice, Fit
 from encgraph.judging import Prediction, judge
+from encgraph.posing import Limits
 from encgraph.records import Item, Plan
 from encgraph.shapes import Target
 
@@ -112,18 +114,42 @@ def quantile(
     """
     judging.check(requests, weights)
     require(count >= 1, f"count must be at least 1, got {count!r}")
-    some = [i for i, items_of in enumerate(requests) if items_of]
+    return _at_quantiles(_seen(requests, weights), count, target=target, items=items)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What quantiles need of a traffic."""
+
+    tokens: npt.NDArray[np.int64]
+    """Tokens a request, ascending."""
+    upto: npt.NDArray[np.float64]
+    """Running sum of the weights."""
+    items: int
+    frames: int
+    """Most of a request."""
+
+
+def _seen(requests: Sequence[Sequence[Item]], weights: Sequence[float]) -> _Seen:
+    some = [i for i, items in enumerate(requests) if items]
     tokens = np.array([sum(item.tokens for item in requests[i]) for i in some])
     share = np.asarray(weights, float)[some] if len(weights) else np.ones(len(some))
     order = np.argsort(tokens, kind="stable")
-    upto = np.cumsum(share[order])
+    return _Seen(
+        tokens=tokens[order],
+        upto=np.cumsum(share[order]),
+        items=max(len(requests[i]) for i in some),
+        frames=max(sum(item.frames for item in requests[i]) for i in some),
+    )
+
+
+def _at_quantiles(seen: _Seen, count: int, *, target: Target, items: int | None) -> Plan:
     steps = np.arange(1, count + 1) / count
-    at = np.searchsorted(upto, steps * upto[-1] * (1 - 1e-12))
-    budgets = [int(b) for b in np.unique(tokens[order][at])]
-    most = max(len(requests[i]) for i in some) if items is None else items
-    reasons = [f"{b} tokens: a {count}-quantile of tokens a request" for b in budgets]
-    frames = max(sum(item.frames for item in requests[i]) for i in some)
-    return _uniform(budgets, target, items=min(most, budgets[0]), frames=frames, reasons=reasons)
+    at = np.searchsorted(seen.upto, steps * seen.upto[-1] * (1 - 1e-12))
+    budgets = [int(b) for b in np.unique(seen.tokens[at])]
+    most = min(seen.items if items is None else items, budgets[0])
+    reasons = [f"{b} tokens: a quantile of tokens a request, {count} in all" for b in budgets]
+    return _uniform(budgets, target, items=most, frames=seen.frames, reasons=reasons)
 
 
 def auto(target: Target) -> Plan:
@@ -185,24 +211,26 @@ def fitted(
         target=target,
         costs=costs,
         limits=limits,
-        baselines=_baselines(requests, target, most=limits.max_graphs, weights=weights),
+        baselines=_baselines(requests, target, limits=limits, weights=weights),
         weights=[weights[i] for i in some] if len(weights) else (),
     )
 
 
 def _baselines(
-    requests: Sequence[Sequence[Item]], target: Target, *, most: int, weights: Sequence[float]
+    requests: Sequence[Sequence[Item]], target: Target, *, limits: Limits, weights: Sequence[float]
 ) -> list[Plan]:
     """Doubling and quantile plans of at most so many graphs."""
-    tokens = [sum(item.tokens for item in items) for items in requests if items]
-    smallest = min(item.tokens for items in requests for item in items)
+    seen, most = _seen(requests, weights), limits.max_graphs
     found = [
-        quantile(requests, count, target=target, weights=weights) for count in range(1, most + 1)
+        _at_quantiles(seen, count, target=target, items=limits.items)
+        for count in range(1, most + 1)
     ]
-    uppers = {smallest * 2**k for k in range(1, most)} | {max(tokens), REASONABLE_TOKENS}
-    found += [
-        doubling(smallest, upper, target=target, items=min(max(upper // smallest, 2), smallest))
-        for upper in sorted(uppers)
-        if smallest <= upper < 4 * max(*tokens, REASONABLE_TOKENS)
-    ]
+    smallest = min(item.tokens for items in requests for item in items)
+    largest = int(seen.tokens[-1])
+    uppers = {smallest * 2**k for k in range(1, most)} | {largest, REASONABLE_TOKENS}
+    frames = seen.frames if seen.frames > seen.items else 0
+    for upper in sorted(uppers):
+        if smallest <= upper < 4 * max(largest, REASONABLE_TOKENS):
+            cap = min(limits.items or max(upper // smallest, 1), smallest)
+            found.append(doubling(smallest, upper, target=target, items=cap, frames=frames))
     return [plan for plan in found if len(plan.graphs) <= most]

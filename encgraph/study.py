@@ -158,7 +158,8 @@ def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
 def _execute(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     """Every request once: steps recorded, every output compared."""
     exact = study.setting.dtype == torch.float32
-    stock, oracle = runner.encoder.stock(), None if exact else runner.encoder.oracle()
+    stock = runner.encoder.stock().eager
+    oracle = None if exact else runner.encoder.oracle().eager
     found: list[checks.ItemParity] = []
     progress = study.options.progress
     for index, batch in enumerate(progress(_sized(study), "verify")):

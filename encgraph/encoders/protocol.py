@@ -1,9 +1,9 @@
-"""What graphs, runner and checks need of an encoder: six methods, and the records they pass.
+"""What graphs, runner and checks need of an encoder: eight methods, and the records they pass.
 
 `buffers` gives static inputs whose leading dimension grows with the capacity, so that every budget
 can see one slab through prefix views. `fill` is the only host-to-device step. `forward` is captured:
-pure tensors, static shapes, metadata computed inside. `eager` is the untouched forward, fallback
-and oracle at once.
+pure tensors, static shapes, metadata computed inside. `eager` is the fallback; `stock` and `oracle`
+give the untouched forward, in the same dtype and in float32, for proofs.
 
 Shape legend: T real tokens, B token budget, N items, M max items, P patches, K patch width, W output
 width, S segments.
@@ -104,4 +104,12 @@ class Encoder(Protocol):
 
     def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:
         """Encode inputs batched and ungraphed; owned outputs in order."""
+        ...
+
+    def stock(self) -> "Encoder":
+        """The same weights with the untouched forward as `eager`: what parity compares with."""
+        ...
+
+    def oracle(self) -> "Encoder":
+        """A float32 copy with the untouched forward as `eager`: what is right."""
         ...

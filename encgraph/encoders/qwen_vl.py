@@ -4,6 +4,7 @@ Shape legend: T real patches, P patches of a capacity, K patch width, H hidden, 
 items, S segments.
 """
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -213,6 +214,17 @@ class QwenVL:
         tokens = [len(value.pixels) // self.size.rule.merge_area for value in inputs]
         return packed.cut(run(pixels_TK, grids), tokens)
 
+    def stock(self) -> "QwenVL":
+        """The same weights with the untouched forward as `eager`: the oracle of the same dtype."""
+        return QwenVL(
+            self._module, self.size, name=self.name, attention="sdpa", eager_forward="stock"
+        )
+
+    def oracle(self) -> "QwenVL":
+        """A float32 copy of the weights with the untouched forward as `eager`."""
+        module = copy.deepcopy(self._module).float()
+        return QwenVL(module, self.size, name=self.name, attention="sdpa", eager_forward="stock")
+
     def _run_stock(self, pixels_TK: Tensor, grids: Sequence[Grid]) -> EncoderOutput:
         grid_N3 = torch.tensor(grids, device=pixels_TK.device)
         return _output(self._module(pixels_TK, grid_thw=grid_N3))
@@ -233,19 +245,31 @@ class QwenVL:
             segments=segments,
         )
 
+    @torch.no_grad()
+    def host_metadata(self, grids: Sequence[Grid], *, segments: int) -> dict[str, Tensor]:
+        """What metadata="host" computes before a replay, on the device, for at least one grid.
+
+        Returns:
+            positions (T, H) in the weights' dtype, cos and sin (T, D) float32, offsets (S + 1,) int32.
+        """
+        made = self._on_host(grids, segments=segments)
+        taps_T4H = self._module.pos_embed(made.interp_indices)
+        rows_TH = (taps_T4H * made.interp_weights[:, :, None]).sum(1).to(taps_T4H.dtype)
+        cos, sin = (table[made.position_ids].flatten(1) for table in self._rotary_tables)
+        return {
+            "positions": rows_TH,
+            "cos": torch.cat((cos, cos), 1),
+            "sin": torch.cat((sin, sin), 1),
+            "offsets": made.offsets,
+        }
+
     def _fill_host_metadata(self, buffers: Buffers, grids: Sequence[Grid]) -> None:
         if not grids:
             buffers["offsets"].zero_()
             return
-        made = self._on_host(grids, segments=len(buffers["offsets"]) - 1)
-        taps_T4H = self._module.pos_embed(made.interp_indices)
-        rows_TH = (taps_T4H * made.interp_weights[:, :, None]).sum(1)
-        real = len(rows_TH)
-        buffers["positions"][:real].copy_(rows_TH)
-        for name, table in zip(("cos", "sin"), self._rotary_tables, strict=True):
-            half = table[made.position_ids].flatten(1)
-            torch.cat((half, half), 1, out=buffers[name][:real])
-        buffers["offsets"].copy_(made.offsets)
+        made = self.host_metadata(grids, segments=len(buffers["offsets"]) - 1)
+        for name, values in made.items():
+            buffers[name][: len(values)].copy_(values)
 
     @cached_property
     def _rotary_tables(self) -> tuple[Tensor, Tensor]:
