@@ -153,7 +153,9 @@ def _load(folder: Path) -> tuple[ModuleType, ModuleType]:
     _stand_ins()
     loaded = []
     for name in ("encoder_cudagraph_defs", "encoder_cudagraph"):
-        spec = importlib.util.spec_from_file_location(f"vllm.v1.worker.{name}", folder / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(
+            f"vllm.v1.worker.{name}", folder / f"{name}.py"
+        )
         assert spec is not None, folder
         assert spec.loader is not None, folder
         module = importlib.util.module_from_spec(spec)

@@ -17,7 +17,7 @@ from encgraph.errors import require
 from encgraph.measure import Execute
 from encgraph.records import Item, Load, Route, Step
 from encgraph.regimes import RequestTimes
-from encgraph.results import Environment, Latency, Measurement
+from encgraph.results import Environment, Latency, Measurement, Memory
 from encgraph.runner import EncoderRunner
 from encgraph.strategies import Strategy
 from encgraph.systems import Setting
@@ -34,6 +34,8 @@ class System:
     compiled: bool
     runner: EncoderRunner | None = None
     """None for a system that is not ours."""
+    memory: Memory | None = None
+    """Bytes its graphs hold; None without graphs."""
     counted: dict[str, int] = field(default_factory=dict)
 
 
@@ -66,7 +68,7 @@ def run(
     setting: Setting,
     *,
     repeats: int = 5,
-    others: Mapping[str, Execute] | None = None,
+    others: Sequence[System] = (),
     progress: study.Progress = study.silent,
 ) -> list[Measurement]:
     """Measure strategies on a traffic.
@@ -76,7 +78,7 @@ def run(
         strategies: At least one.
         setting: Size, device, traffic to fit on, limits.
         repeats: Timed runs a request and system.
-        others: Further systems by name, such as another engine's manager.
+        others: Further systems, such as another engine's manager, ready to run.
         progress: Wraps the requests.
 
     Returns:
@@ -87,10 +89,7 @@ def run(
     bench = Bench(traffic=traffic, setting=setting, environment=environment, repeats=repeats)
     with ExitStack() as stack:
         made = [_system(strategy, setting, stack) for strategy in strategies]
-        made += [
-            System(name=name, execute=execute, attention=made[-1].attention, compiled=False)
-            for name, execute in (others or {}).items()
-        ]
+        made += others
         medians = _time(bench, made, progress)
         lines = [line for system in made for line in _lines(bench, system, medians[system.name])]
     gc.collect()
@@ -110,6 +109,7 @@ def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
         attention=spec.attention if strategy.eager == "varlen" else "sdpa an item",
         compiled=spec.compiled,
         runner=runner,
+        memory=runner.memory if runner.has_graphs else None,
         counted=counted,
     )
 
@@ -152,7 +152,7 @@ def _lines(bench: Bench, system: System, medians: Sequence[float]) -> Iterator[M
     yield bench.line(
         system,
         latency=Latency.of(medians, clock="wall", warmups=1),
-        memory=system.runner.memory if system.runner and system.runner.has_graphs else None,
+        memory=system.memory,
         numbers={
             **_counts(system),
             "arithmetic_floor_ms": sum(floors) / len(floors),

@@ -62,7 +62,9 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
         f"no curve of {size.name} with {kernels!r} on record; there is {recorded(measurements)!r}",
     )
     dense, (square, patch, block) = _fit_replays(replays)
-    eager_dense, eager_square, floor = _fit_eager(eagers)
+    eager = _fit_eager(
+        eagers, lambda load: dense.at(load.patches) + square * load.square + patch * load.patches
+    )
     request, item = _fit_host([m for m in mine_compiled if _whole(m)])
     captures = [m for m in mine_compiled if m.route is Route.CAPTURE]
     environment = replays[0].environment
@@ -79,10 +81,10 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
         block_ms=block,
         item_ms=item,
         request_ms=request,
-        eager_dense=eager_dense,
-        eager_square_ms=eager_square,
+        eager_dense=Curve(patches=dense.patches, ms=tuple(eager.ratio * ms for ms in dense.ms)),
+        eager_square_ms=eager.ratio * square,
         eager_item_ms=item,
-        eager_floor_ms=floor,
+        eager_floor_ms=eager.floor_ms,
         row_bytes=row_bytes(size),
         pool_bytes_per_patch=_pool(captures),
         driver_bytes_per_graph=_driver(captures),
@@ -131,7 +133,7 @@ def _solve(points: Sequence[Measurement], knots: Sequence[int], terms: Terms) ->
     """Fit one unknown a knot (patches) and one a term, on relative errors."""
     rows = []
     for point in points:
-        at = _capacity(point).patches if point.capacity else _load(point).patches
+        at = _capacity(point).patches
         rows.append([float(at == knot) for knot in knots] + list(terms(point)))
     matrix, times = np.array(rows), np.array([_time(point) for point in points])
     scale = np.maximum(np.abs(matrix).max(axis=0), 1e-30)
@@ -148,18 +150,27 @@ def _fit_replays(replays: Sequence[Measurement]) -> tuple[Curve, tuple[float, fl
     return Curve(patches=tuple(knots), ms=tuple(float(x) for x in dense)), (square, patch, block)
 
 
-def _fit_eager(eagers: Sequence[Measurement]) -> tuple[Curve, float, float]:
-    """Eager's floor is the median of what does not grow with size; the rest is fitted above it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Eager:
+    """Eager relative to replay: how much slower once the card is busy, and its floor before."""
+
+    ratio: float
+    floor_ms: float
+
+
+def _fit_eager(eagers: Sequence[Measurement], replay_ms: Callable[[Load], float]) -> _Eager:
+    """Split eager runs by what a replay of the very load would take, and take medians.
+
+    Far below the fastest eager run the host's launches are all that is timed, and they scatter; far
+    above it the card is busy and eager follows the replay's curve at a fixed ratio.
+    """
     fastest = min(_time(m) for m in eagers)
-    floor = statistics.median(_time(m) for m in eagers if _time(m) < 1.25 * fastest)
-    above = [m for m in eagers if _time(m) > 1.15 * floor]
-    if not above:
-        return Curve(patches=(1,), ms=(0.0,)), 0.0, floor
-    knots = sorted({_load(m).patches for m in above})
-    solved = _solve(above, knots, lambda m: (_load(m).square,))
-    times = np.maximum.accumulate(solved[: len(knots)])
-    curve = Curve(patches=(0, *knots), ms=(0.0, *(float(x) for x in times)))
-    return curve, float(solved[-1]), floor
+    bound = [_time(m) for m in eagers if replay_ms(_load(m)) < 0.7 * fastest]
+    busy = [_time(m) / replay_ms(_load(m)) for m in eagers if replay_ms(_load(m)) > 1.5 * fastest]
+    return _Eager(
+        ratio=statistics.median(busy) if busy else 1.0,
+        floor_ms=statistics.median(bound) if bound else fastest,
+    )
 
 
 def _fit_host(executes: Sequence[Measurement]) -> tuple[float, float]:

@@ -48,12 +48,12 @@ def peak(device: torch.device) -> Iterator[Peak]:
 def growth(device: torch.device, pool: Pool) -> Iterator[Growth]:
     """Measure what a block adds to a pool and to the driver; synchronizes and empties caches."""
     found = Growth()
-    pool_before, outside_before = pool_bytes(pool), _outside_allocator(device)
+    pool_before, outside_before = pool_bytes(pool), outside_allocator(device)
     yield found
     found.memory = Memory(
         slabs_bytes=0,
         pool_bytes=pool_bytes(pool) - pool_before,
-        driver_bytes=max(0, _outside_allocator(device) - outside_before),
+        driver_bytes=max(0, outside_allocator(device) - outside_before),
     )
 
 
@@ -64,7 +64,7 @@ def pool_bytes(pool: Pool) -> int:
     return sum(int(segment["total_size"]) for segment in mine)
 
 
-def _outside_allocator(device: torch.device) -> int:
+def outside_allocator(device: torch.device) -> int:
     """Device bytes in use that the allocator did not reserve: context, libraries, graphs."""
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()

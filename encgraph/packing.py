@@ -75,8 +75,8 @@ def ascending(batch: Sequence[Item], plan: Plan, *, defer: bool = True) -> Packi
 
     >>> from encgraph import budgets, sizes
     >>> target = budgets.Target(size=sizes.named("qwen3-vl-8b"))
-    >>> plan = budgets.doubling(64, 256, target=target)
-    >>> batch = [Item(tokens=n, patches=4 * n) for n in (130, 60, 4)]
+    >>> plan = budgets.doubling(64, 512, target=target)
+    >>> batch = [Item(tokens=n, patches=4 * n) for n in (250, 60, 4)]
     >>> [(bin.token_budget, bin.items) for bin in ascending(batch, plan).bins]
     [(64, (2, 1)), (256, (0,))]
     """

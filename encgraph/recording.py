@@ -9,11 +9,11 @@ Four kinds of points, all of one encoder, attention and body:
 * execute: wall time of the whole runner beside its device time, for what the host adds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from encgraph import curves, graphs, measure, meters, sizes
+from encgraph import curves, graphs, meters, sizes
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Encoder, Input
 from encgraph.graphs import GraphSet
@@ -24,7 +24,9 @@ from encgraph.sizes import EncoderSize
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 CAPS = (8, 64)
-Progress = Callable[[Sequence[int]], Sequence[int]]
+SLOW_MS = 100.0
+"""Calls longer than this are steady enough for three samples."""
+Progress = Callable[[Sequence[int]], Iterable[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,36 +131,29 @@ def _captured(recording: Recording, capacity: Capacity, backend: str) -> list[Me
 
 def _device(recording: Recording, run: Callable[[], object]) -> Latency:
     """Device milliseconds of a call where there is a card, else wall."""
-    device = recording.encoder.spec.device
+    timed = meters.device if recording.encoder.spec.device.type == "cuda" else meters.wall
+    return timed(run, samples=_enough(recording, run))
+
+
+def _wall(recording: Recording, run: Callable[[], object]) -> Latency:
+    return meters.wall(run, samples=_enough(recording, run))
+
+
+def _enough(recording: Recording, run: Callable[[], object]) -> int:
+    """Warm up twice; as many samples as asked for, but few of what takes long."""
     run()
-    if device.type != "cuda":
-        times = [measure.wall_ms(run, device) for _ in range(recording.samples)]
-        return Latency.of(times, clock="wall", warmups=1)
-    times = []
-    for _ in range(recording.samples):
-        start, stop = (measure.event() for _ in range(2))
-        start.record()
-        run()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop))
-    return Latency.of(times, clock="device", warmups=1)
+    once_ms = meters.wall(run, samples=1).p50_ms
+    return recording.samples if once_ms < SLOW_MS else min(3, recording.samples)
 
 
 def _eager(recording: Recording, budget: int) -> list[Measurement]:
     points = []
     for batch in recording.loads(budget, max(CAPS)):
-        recording.encoder.eager(batch)
-        device = recording.encoder.spec.device
-        times = [
-            measure.wall_ms(partial(recording.encoder.eager, batch), device)
-            for _ in range(recording.samples)
-        ]
         points.append(
             recording.point(
                 Route.EAGER,
                 load=Load.of(value.item for value in batch),
-                latency=Latency.of(times, clock="wall", warmups=1),
+                latency=_wall(recording, partial(recording.encoder.eager, batch)),
             )
         )
     return points
@@ -168,7 +163,6 @@ def _executes(recording: Recording, backend: str) -> list[Measurement]:
     """Whole executes of 1 to 16 items in one replay: wall beside device time."""
     capacity = sizes.capacity(1024, recording.size.rule, items=16)
     plan = Plan(graphs=(capacity,), encoder=recording.size.name)
-    device = recording.encoder.spec.device
     points = []
     with EncoderRunner(encoder=recording.encoder, plan=plan, backend=backend) as runner:
         runner.capture()
@@ -176,17 +170,14 @@ def _executes(recording: Recording, backend: str) -> list[Measurement]:
         assert isinstance(made, GraphSet)
         for count in (1, 4, 8, 16):
             batch = recording._inputs(64, count)
-            runner.execute(batch)
-            walls = [
-                measure.wall_ms(partial(runner.execute, batch), device) for _ in range(3 * recording.samples)
-            ]
+            wall = _wall(recording, partial(runner.execute, batch))
             device_ms = _device(recording, partial(made.replay, capacity, batch)).p50_ms
             points.append(
                 recording.point(
                     Route.REPLAY,
                     capacity=capacity,
                     load=Load.of(value.item for value in batch),
-                    latency=Latency.of(walls, clock="wall", warmups=1),
+                    latency=wall,
                     numbers={"device_ms": device_ms},
                 )
             )

@@ -4,6 +4,7 @@ A strategy chooses among pieces that exist; it holds no code. The names are thos
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,18 +16,16 @@ class Strategy:
     plan: str | None
     """"doubling", "fitted", "exact", "exact_items", "compile", or None for no graphs."""
     packing: str = "ascending"
-    metadata: str = "graph"
+    metadata: Literal["graph", "host"] = "graph"
     """"graph" (computed inside the captured region) or "host" (computed before each replay)."""
-    slabs: str = "shared"
+    slabs: Literal["shared", "private"] = "shared"
     """"shared" (prefix views of one slab) or "private" (buffers of its own for each graph)."""
-    fill: str = "prefix"
+    fill: Literal["prefix", "zero_and_copy"] = "prefix"
     """"prefix" (write what changed) or "zero_and_copy" (zero a whole buffer, then copy)."""
-    ownership: str = "one_copy"
+    ownership: Literal["one_copy", "clone_each"] = "one_copy"
     """"one_copy" (one clone a replay, sliced) or "clone_each" (one clone an item)."""
-    eager: str = "varlen"
+    eager: Literal["varlen", "stock"] = "varlen"
     """Eager forward for fallbacks: "varlen" (packed attention) or "stock" (untouched)."""
-    worst_case_segments: bool = False
-    """Launch bounds for the largest legal item count instead of what the plan saw."""
     attention: str = "auto"
     compiled: bool = False
 
@@ -50,7 +49,6 @@ VLLM = Strategy(
     slabs="private",
     fill="zero_and_copy",
     ownership="clone_each",
-    worst_case_segments=True,
 )
 VLLM_TUNED = Strategy(
     name="vllm_tuned",

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 import encgraph
-from encgraph import checks, facts, measure, meters, systems
+from encgraph import checks, facts, graphs, measure, meters, systems
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
@@ -199,10 +199,10 @@ def _settle(study: Study, found: Sequence[checks.ItemParity], exact: bool) -> No
     }
     worst = checks.Parity(items=tuple(found), oracle="").worst
     if worst is not None:
-        study.gathered["parity"] = facts.Parity(
+        study.gathered["parity"] = facts.ParityFacts(
             items=len(found),
             worst_error_ratio=worst.error_ratio,
-            worst_item=f"item {worst.item}",
+            worst_item=str(worst.item),
             tolerance_ratio=worst.tolerance_ratio,
             tolerance_source=PARITY_SOURCE[exact],
             oracle_dtype="float32",
@@ -266,7 +266,7 @@ def _summarise(study: Study, medians: dict[str, list[float]]) -> None:
 def _unobserved(runner: EncoderRunner) -> Iterator[None]:
     """Keep the recorder's events out of what is timed."""
     observe = runner.observe
-    runner.observe = systems.graphs.unobserved
+    runner.observe = graphs.unobserved
     try:
         yield
     finally:

@@ -22,6 +22,8 @@ from encgraph.runner import EncoderRunner
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
 
+TUNED_ITEMS = 8
+"""The one item cap of `vllm_tuned`."""
 VLLM_ITEMS = 64
 """Items a graph under vLLM's defaults, whose range of budgets starts at 64 tokens."""
 
@@ -78,10 +80,23 @@ def _fitted(strategy: Strategy, setting: Setting, target: Target) -> Plan:
             max_bytes=setting.max_bytes,
             largest=setting.largest,
             one_cap=strategy.slabs == "private",
+            items=TUNED_ITEMS if strategy.slabs == "private" else None,
             pack=strategy.packing,
         ),
     )
     return fit.best.plan
+
+
+def predictions(
+    strategies: Sequence[Strategy], setting: Setting, requests: Sequence[Sequence[Item]]
+) -> dict[str, budgets.Prediction]:
+    """What each strategy's plan is predicted to take on requests, by the setting's cost model."""
+    return {
+        strategy.name: budgets.judge(
+            requests, plan(strategy, setting), costs=setting.costs, pack=strategy.packing
+        )
+        for strategy in strategies
+    }
 
 
 def encoder(strategy: Strategy, setting: Setting) -> Encoder:

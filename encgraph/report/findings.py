@@ -52,7 +52,7 @@ def _right(report: Report) -> Verdict:
         lines=(
             f"{plural(parity.items, 'item')} compared with eager",
             ratio,
-            f"worst: {parity.worst_item}",
+            f"worst: item {parity.worst_item}",
             poison,
         ),
     )

@@ -1,0 +1,110 @@
+"""Compare the `vllm` strategy with vLLM's own manager: same requests, kernels, weights and card.
+
+    python benchmarks/vllm_agreement.py FOLDER TRAFFIC --strategies eager,vllm --out DIR
+
+FOLDER holds the two files named in `vllm_manager`. TRAFFIC is any source of `encgraph traffic`; budgets
+are fitted on draws of --fit-on. Writes `bench-<traffic>.jsonl` with one more system, "vllm_manager".
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import vllm_manager
+from tqdm import tqdm
+
+from encgraph import bench, cards, memory, sizes, store, strategies, systems, traffic
+from encgraph.bench import System
+from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.results import Memory
+from encgraph.systems import Setting
+
+
+class Manager:
+    """vLLM's manager as one more system; its batches are joined outside the timed call."""
+
+    def __init__(self, folder: Path, setting: Setting) -> None:
+        encoder = systems.encoder(strategies.VLLM, setting)
+        self.attention = encoder.spec.attention
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        reserved, outside = torch.cuda.memory_reserved(), memory.outside_allocator(setting.device)
+        self.manager = vllm_manager.build(folder, encoder, largest=setting.largest)
+        driver = memory.outside_allocator(setting.device) - outside
+        self.memory = Memory(
+            slabs_bytes=0,
+            pool_bytes=torch.cuda.memory_reserved() - reserved,
+            driver_bytes=max(0, driver),
+        )
+        self._joined: dict[int, tuple[Sequence[Input], dict[str, object]]] = {}
+
+    def __call__(self, batch: Sequence[Input]) -> list[EncoderOutput]:
+        """Run one batch; joins its pixels at the first (warm-up) call only."""
+        if id(batch) not in self._joined:
+            self._joined = {id(batch): (batch, vllm_manager.keywords(batch))}
+        return self.manager.execute(self._joined[id(batch)][1])
+
+
+def _manager(folder: Path, setting: Setting) -> System:
+    manager = Manager(folder, setting)
+    return System(
+        name="vllm_manager",
+        execute=manager,
+        attention=manager.attention,
+        compiled=False,
+        memory=manager.memory,
+    )
+
+
+def main() -> None:
+    """Run the comparison from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("traffic")
+    parser.add_argument("--encoder", default="qwen3-vl-8b")
+    parser.add_argument("--attention", default="auto")
+    parser.add_argument("--strategies", default="eager,eager_varlen,vllm,vllm_tuned,encgraph_plain")
+    parser.add_argument("--fit-on", default="builtin:servegen")
+    parser.add_argument("--largest", type=int, default=8192)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-manager", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    size, device = sizes.named(given.encoder), torch.device("cuda")
+    measured = traffic.read(given.traffic, size, count=given.count)
+    setting = Setting(
+        size=size,
+        device=device,
+        dtype=torch.bfloat16,
+        backend="cuda",
+        costs=cards.price(size, attention=given.attention),
+        fit_on=traffic.read(given.fit_on, size, count=4000, seed=1).requests,
+        largest=given.largest,
+        attention=given.attention,
+    )
+    others = () if given.no_manager else (_manager(given.folder, setting),)
+    lines = bench.run(
+        measured,
+        [strategies.named(name) for name in given.strategies.split(",")],
+        setting,
+        repeats=given.repeats,
+        others=others,
+        progress=lambda values, about: tqdm(values, desc=about),
+    )
+    store.write(given.out / f"{lines[0].experiment}.jsonl", lines)
+    chosen = [strategies.named(name) for name in given.strategies.split(",")]
+    predict = systems.predictions(chosen, setting, measured.requests)
+    for name, line in bench.summaries(lines).items():
+        print(
+            name,
+            line.latency,
+            line.memory,
+            dict(line.numbers),
+            getattr(predict.get(name), "latency", None),
+        )
+
+
+if __name__ == "__main__":
+    main()

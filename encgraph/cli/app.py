@@ -1,0 +1,83 @@
+"""The `encgraph` command: its subcommands, and errors as one line that says what to do.
+
+Exit status: 0, 1 for an error, 2 for wrong usage, 130 for an interrupt.
+"""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import encgraph
+from encgraph.cli import look, plan, prove, timing
+
+EXPECTED = (ValueError, OSError, ImportError, RuntimeError)
+"""What users can mend; anything else is a fault of ours and keeps its traceback."""
+
+
+class OneLineErrors(TyperGroup):
+    """Turns errors into one line on stderr, and keeps the command line for reports."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Remember the command line in `ctx.obj`."""
+        ctx.obj = ["encgraph", *args]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+        except EXPECTED as error:
+            if ctx.params.get("traceback"):
+                raise
+            said = " ".join(str(error).split()) or type(error).__name__
+            typer.echo(f"error: {said}", err=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    name="encgraph",
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(encgraph.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _encgraph(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say the version."),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an error came from.")
+    ] = False,
+) -> None:
+    """Plan, capture, pack, replay, prove, measure and explain CUDA graphs for encoders."""
+
+
+app.command()(look.doctor)
+app.command()(look.encoders)
+app.command()(look.traffic)
+app.command()(plan.plan)
+app.command()(prove.run)
+app.command()(timing.bench)
+app.command()(timing.record)
+app.command()(prove.check)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="encgraph")

@@ -1,0 +1,107 @@
+"""Compare strategies and write their measurements."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from encgraph import bench, meters, sizes, store, strategies
+from encgraph.cli import machines, output, planning, sources
+from encgraph.cli.options import Backend
+from encgraph.cli.sources import Given
+from encgraph.results import Measurement
+from encgraph.strategies import Strategy
+from encgraph.systems import Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked of `bench`."""
+
+    source: str
+    encoder: str
+    strategies: str
+    backend: Backend | None = None
+    fit_on: str | None = None
+    count: int | None = None
+    largest: int | None = None
+    max_graphs: int = 16
+    repeats: int | None = None
+    seed: int = 0
+    out: Path = Path()
+
+
+def show(wanted: Wanted, *, as_json: bool) -> None:
+    """Measure, write one line a figure, and print the summaries."""
+    size = sizes.named(wanted.encoder)
+    chosen = [strategies.named(name.strip()) for name in wanted.strategies.split(",")]
+    machine = machines.chosen(wanted.backend)
+    out = output.folder(wanted.out)
+    output.note(machine.said)
+    traffic = sources.read(
+        wanted.source, size, count=wanted.count, seed=wanted.seed, on_card=machine.backend == "cuda"
+    )
+    given = sources.to_compare(traffic, size, fit_on=wanted.fit_on, seed=wanted.seed)
+    setting = Setting(
+        size=size,
+        device=machine.device,
+        dtype=machine.dtype,
+        backend=machine.backend,
+        costs=machines.costs_of(size, chosen[-1], machine),
+        fit_on=given.fit_on,
+        largest=wanted.largest or planning.VLLM_LARGEST,
+        max_graphs=wanted.max_graphs,
+        seed=wanted.seed,
+    )
+    lines = _measured(given, chosen, setting, wanted.repeats or machine.repeats)
+    gpu = meters.environment(machine.dtype).gpu if machine.backend == "cuda" else None
+    file = store.path(gpu, lines[0].experiment, root=out)
+    keep(file, lines)
+    if as_json:
+        output.machine({"file": str(file), "summaries": list(bench.summaries(lines).values())})
+        return
+    _tell(output.console(), lines, given, file)
+
+
+def _measured(
+    given: Given, chosen: Sequence[Strategy], setting: Setting, repeats: int
+) -> list[Measurement]:
+    """Measure under a name that a file can have."""
+    name = "-".join(re.findall(r"[a-z0-9_.]+", given.traffic.name.lower())) or "traffic"
+    named = replace(given.traffic, name=name)
+    return bench.run(named, chosen, setting, repeats=repeats, progress=output.bar)
+
+
+def keep(file: Path, lines: Sequence[Measurement]) -> None:
+    """Write measurements, and keep those already there of other encoders, strategies and kernels."""
+    new = {_which(m) for m in lines}
+    old = [m for m in store.read(file) if _which(m) not in new] if file.is_file() else []
+    store.write(file, [*old, *lines])
+
+
+def _which(measurement: Measurement) -> tuple[str, str, str, bool]:
+    m = measurement
+    return m.encoder, m.strategy, m.attention, m.compiled
+
+
+def _tell(console: Console, lines: Sequence[Measurement], given: Given, file: Path) -> None:
+    rows = []
+    for name, line in bench.summaries(lines).items():
+        assert line.latency is not None
+        latency, memory = line.latency, line.memory
+        rows.append(
+            (
+                name,
+                *(f"{ms:.2f}" for ms in (latency.mean_ms, latency.p50_ms, latency.p99_ms)),
+                f"{latency.worst_ms:.2f}",
+                f"{line.numbers.get('padding_ratio', 0):.0%}",
+                f"{line.numbers.get('replay_ratio', 0):.0%}",
+                f"{memory.total_bytes / 2**20:,.0f} MiB" if memory else "",
+            )
+        )
+    columns = ("wall, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
+    console.print(output.table(columns, rows))
+    console.print(f"traffic: {len(given.traffic.requests):,} requests; {given.traffic.notes[-1]}")
+    console.print(f"written: {file}")

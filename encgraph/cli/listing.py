@@ -1,0 +1,136 @@
+"""List encoders, and sum up a traffic."""
+
+from dataclasses import dataclass, fields
+
+from rich.console import Console
+
+from encgraph import cards, curves, sizes, store
+from encgraph import traffic as traffics
+from encgraph.cli import output
+from encgraph.sizes import EncoderSize
+from encgraph.sources import Skipped
+from encgraph.summaries import Quantiles, TrafficSummary
+from encgraph.traffic import Traffic
+
+SHOWN_SKIPPED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One encoder of the registry."""
+
+    size: EncoderSize
+    pixels_a_token_side: int
+    min_tokens: int
+    max_tokens: int
+    """Tokens of the largest legal image."""
+    recorded_on: tuple[str, ...]
+    """Cards with a recorded curve; predictions for others are modelled."""
+
+
+def listed() -> tuple[Listed, ...]:
+    """Every encoder by name."""
+    return tuple(
+        Listed(
+            size=size,
+            pixels_a_token_side=size.rule.factor,
+            min_tokens=size.rule.min_pixels // size.rule.factor**2,
+            max_tokens=size.rule.max_pixels // size.rule.factor**2,
+            recorded_on=tuple(
+                c for c in cards.known() if curves.experiment(size.name) in store.experiments(c)
+            ),
+        )
+        for size in sizes.SIZES.values()
+    )
+
+
+def encoders(*, as_json: bool) -> None:
+    """Print the registry."""
+    found = listed()
+    if as_json:
+        output.machine(found)
+        return
+    rows = [
+        (
+            one.size.name,
+            one.size.family,
+            one.size.layout,
+            f"{one.size.parameters / 1e6:,.1f} M",
+            str(one.pixels_a_token_side),
+            f"{one.min_tokens}-{one.max_tokens}",
+            ", ".join(one.recorded_on) or "none",
+        )
+        for one in found
+    ]
+    columns = ("encoder", "family", "layout", "parameters", "px", "tokens", "curve of")
+    console = output.console()
+    console.print(output.table(columns, rows))
+    console.print("px: side of a token in pixels; tokens: of the smallest and the largest image")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """A traffic summed up, for machines."""
+
+    name: str
+    source: str
+    encoder: str
+    summary: TrafficSummary
+    skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...]
+
+
+def traffic(source: str, encoder: str, *, count: int | None, seed: int, as_json: bool) -> None:
+    """Read a traffic and print what it looks like."""
+    size = sizes.named(encoder)
+    found = traffics.read(source, size, count=count, seed=seed, progress=output.reading)
+    if as_json:
+        output.machine(
+            Summed(
+                name=found.name,
+                source=found.source,
+                encoder=found.encoder,
+                summary=found.about(),
+                skipped=found.skipped,
+                notes=found.notes,
+            )
+        )
+        return
+    _show(output.console(), found)
+
+
+def _show(console: Console, found: Traffic) -> None:
+    summary = found.about()
+    console.print(
+        f"{found.name} for {found.encoder}: {summary.requests:,} requests, {summary.items:,} items"
+    )
+    names = [field.name for field in fields(Quantiles)]
+    rows = [
+        (label, *(_number(getattr(values, name)) for name in names))
+        for label, values in (
+            ("items a request", summary.items_per_request),
+            ("tokens an item", summary.tokens_per_item),
+            ("tokens a request", summary.tokens_per_request),
+        )
+    ]
+    console.print(output.table(("", *names), rows))
+    if summary.atoms:
+        common = ", ".join(f"{a.tokens:,} ({a.share_ratio:.0%})" for a in summary.atoms)
+        console.print(f"most frequent tokens an item: {common}")
+    remarks(console, found)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def remarks(console: Console, found: Traffic) -> None:
+    """Print what was skipped and assumed."""
+    if found.skipped:
+        console.print(f"skipped: {len(found.skipped):,}")
+    for skipped in found.skipped[:SHOWN_SKIPPED]:
+        console.print(f"  {skipped.path}: {skipped.reason}")
+    if len(found.skipped) > SHOWN_SKIPPED:
+        console.print(f"  and {len(found.skipped) - SHOWN_SKIPPED:,} more; --json lists all")
+    for sentence in found.notes:
+        console.print(f"note: {sentence}")

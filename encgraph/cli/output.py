@@ -1,0 +1,106 @@
+"""Write for people and for machines: tables, JSON, progress, and folders checked before work starts."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from encgraph import codec
+from encgraph.errors import require
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that takes text as it is: brackets are no markup."""
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def machine(values: object) -> None:
+    """Write one JSON value on stdout, records included."""
+    text = json.dumps(codec.encode(values), sort_keys=True, ensure_ascii=False, allow_nan=False)
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Write one line for people on stderr."""
+    typer.echo(text, err=True)
+
+
+def bar(values: Iterable[Any], about: str) -> Iterable[Any]:
+    """Show progress on stderr where that is a terminal."""
+    from tqdm import tqdm
+
+    shown: Iterable[Any] = tqdm(values, desc=about, file=sys.stderr, disable=None, leave=False)
+    return shown
+
+
+def reading(values: Iterable[Any]) -> Iterable[Any]:
+    """Show progress while a source is read."""
+    return bar(values, "read")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table; columns of numbers are right-aligned and, like the first, never broken."""
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    listed = [tuple(row) for row in rows]
+    for index, name in enumerate(columns):
+        numbers = all(row[index][:1] in "0123456789-" for row in listed)
+        made.add_column(
+            name,
+            justify="right" if numbers else "left",
+            no_wrap=bool(index == 0 or numbers),
+            overflow="fold",
+        )
+    for row in listed:
+        made.add_row(*row)
+    return made
+
+
+def file(path: Path) -> Path:
+    """Check that a file can be written, and make its folder.
+
+    Raises:
+        ValueError: If it cannot, before any work is done.
+    """
+    require(not path.is_dir(), f"output {str(path)!r} is a folder; name a file")
+    folder(path.parent)
+    return path
+
+
+def folder(path: Path) -> Path:
+    """Make a folder that files can be written into.
+
+    Raises:
+        ValueError: If that is impossible, before any work is done.
+    """
+    require(not path.is_file(), f"output folder {str(path)!r} is a file; choose another")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise ValueError(
+            f"output folder {str(path)!r} cannot be written: {error.strerror}; choose another"
+        ) from error
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file.
+
+    Raises:
+        ValueError: If it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ValueError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def line(text: str) -> None:
+    """Write one line on stdout as it is."""
+    typer.echo(text)

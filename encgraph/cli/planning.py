@@ -1,0 +1,178 @@
+"""Make a plan from a traffic and predict it on requests it was not fitted on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from encgraph import budgets, cards, export, sizes
+from encgraph.budgets import Limits, Prediction, Target
+from encgraph.cli.options import Engine, Export, Method
+from encgraph.costs import Costs
+from encgraph.errors import require
+from encgraph.export import VllmFlags
+from encgraph.records import Item, Plan
+from encgraph.sizes import EncoderSize
+from encgraph.traffic import Traffic
+
+Requests = Sequence[Sequence[Item]]
+VLLM_LARGEST = 8192
+"""Largest budget that vLLM infers under its default limit on batched tokens."""
+FIT_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked of `plan`."""
+
+    source: str
+    encoder: str
+    engine: Engine = "encgraph"
+    method: Method = "fitted"
+    max_graphs: int = 16
+    max_bytes: int | None = None
+    largest: int | None = None
+    card: str = "h200"
+    count: int | None = None
+    seed: int = 0
+    plan_file: Path | None = None
+    export: Export | None = None
+    engine_version: str = "0.33"
+
+    @property
+    def for_vllm(self) -> bool:
+        """Whether vLLM's packing and one item cap apply."""
+        return self.engine == "vllm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A traffic in two: what budgets are fitted on and what they are judged on."""
+
+    fit: Requests
+    held_out: Traffic
+    how: str
+    """How it was parted, one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan, what it is predicted to give, and beside what."""
+
+    plan: Plan
+    engine: str
+    method: str
+    prediction: Prediction
+    doubling: Prediction
+    """vLLM's default budgets under vLLM's packing."""
+    eager: Prediction
+    parts: str
+    costs: str
+    """What the costs come from."""
+    recorded: bool
+    flags: VllmFlags | None
+    """Flags of vLLM; None unless asked for."""
+
+
+def parted(traffic: Traffic, *, seed: int = 0) -> Parts:
+    """Part a traffic for fitting and judging.
+
+    A request list brings requests to fit on; else half is held out; one request serves as both.
+    """
+    requests, single = traffic.requests, all(len(r) == 1 for r in traffic.requests)
+    if traffic.fit_tokens and single:
+        area = sizes.named(traffic.encoder).rule.merge_area
+        fit = [[Item(tokens=t, patches=t * area)] for t in traffic.fit_tokens]
+        how = f"fitted on the list's {len(fit):,} requests for fitting, judged on its {len(requests):,}"
+        return Parts(fit=fit, held_out=traffic, how=how)
+    if len(requests) < 2:
+        how = "fitted and judged on the same request, since there is only one"
+        return Parts(fit=requests, held_out=traffic, how=how)
+    kept, held_out = traffic.split(FIT_SHARE, seed=seed)
+    how = (
+        f"fitted on {len(kept.requests):,} requests, judged on the other "
+        f"{len(held_out.requests):,} (seed {seed})"
+    )
+    return Parts(fit=kept.requests, held_out=held_out, how=how)
+
+
+def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan:
+    """The plan asked for.
+
+    Raises:
+        ValueError: If the limits leave no room for it.
+    """
+    target = Target(size=size)
+    largest = wanted.largest or (VLLM_LARGEST if wanted.for_vllm else None)
+    if wanted.method == "fitted":
+        limits = Limits(
+            max_graphs=wanted.max_graphs,
+            max_bytes=wanted.max_bytes,
+            largest=largest,
+            one_cap=wanted.for_vllm,
+            pack=rule(wanted),
+        )
+        return budgets.fitted(fit, target=target, costs=costs, limits=limits).best.plan
+    if wanted.method == "doubling":
+        plan = defaults(size, largest=wanted.largest)
+    else:
+        plan = budgets.quantile(fit, max(1, wanted.max_graphs), target=target)
+    _check_limits(plan, wanted, costs)
+    return plan
+
+
+def rule(wanted: Wanted) -> str:
+    """Packing rule of the engine."""
+    return "ascending" if wanted.for_vllm else "cheapest"
+
+
+def defaults(size: EncoderSize, *, largest: int | None = None) -> Plan:
+    """The budgets vLLM infers for an encoder."""
+    smallest = size.rule.min_pixels // size.rule.factor**2
+    return budgets.doubling(
+        smallest, max(smallest, largest or VLLM_LARGEST), target=Target(size=size), items=smallest
+    )
+
+
+def _check_limits(plan: Plan, wanted: Wanted, costs: Costs) -> None:
+    count, taken = len(plan.graphs), costs.memory(plan).total_bytes
+    require(
+        count <= wanted.max_graphs,
+        f"method {wanted.method!r} makes {count} graphs, --max-graphs allows {wanted.max_graphs}; "
+        "raise it or use --method fitted",
+    )
+    limit = taken if wanted.max_bytes is None else wanted.max_bytes
+    require(
+        taken <= limit,
+        f"method {wanted.method!r} makes graphs of {taken:,} bytes, --memory allows "
+        f"{limit:,}; raise it, lower --largest or use --method fitted",
+    )
+
+
+def planned(wanted: Wanted, traffic: Traffic) -> Planned:
+    """Plan, and judge the plan beside vLLM's defaults and eager."""
+    size = sizes.named(wanted.encoder)
+    costs = cards.price(size, on=wanted.card)
+    parts = parted(traffic, seed=wanted.seed)
+    plan = make(wanted, size, costs, parts.fit)
+    off = Plan(graphs=(), encoder=size.name)
+    flags = None
+    if wanted.export == "vllm":
+        flags = export.vllm(plan, engine_version=wanted.engine_version)
+    return Planned(
+        plan=plan,
+        engine=wanted.engine,
+        method=wanted.method,
+        prediction=_judged(parts, plan, costs, rule(wanted)),
+        doubling=_judged(parts, defaults(size, largest=wanted.largest), costs, "ascending"),
+        eager=_judged(parts, off, costs, "ascending"),
+        parts=parts.how,
+        costs=costs.source,
+        recorded=costs.recorded,
+        flags=flags,
+    )
+
+
+def _judged(parts: Parts, plan: Plan, costs: Costs, pack: str) -> Prediction:
+    """Predict on the held-out requests; single requests are left out, since they are many."""
+    found = budgets.judge(parts.held_out.requests, plan, costs=costs, pack=pack)
+    return replace(found, by_request_ms=())

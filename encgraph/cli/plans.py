@@ -1,0 +1,121 @@
+"""Write a plan, and show it: each budget with its reason, then what it is predicted to give."""
+
+from rich.console import Console
+
+from encgraph import codec, sizes
+from encgraph import traffic as traffics
+from encgraph.budgets import Prediction
+from encgraph.cli import listing, output, planning
+from encgraph.cli.planning import Planned, Wanted
+from encgraph.traffic import Traffic
+
+MIB = 2**20
+COLUMNS = ("predicted, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
+
+
+def show(wanted: Wanted, *, as_json: bool) -> None:
+    """Plan, write what was asked for, and print the rest."""
+    size = sizes.named(wanted.encoder)
+    if wanted.plan_file is not None:
+        output.file(wanted.plan_file)
+    traffic = traffics.read(
+        wanted.source, size, count=wanted.count, seed=wanted.seed, progress=output.reading
+    )
+    made = planning.planned(wanted, traffic)
+    if wanted.plan_file is not None:
+        output.write(wanted.plan_file, codec.dumps(made.plan) + "\n")
+    if as_json:
+        output.machine(made)
+        return
+    console = output.console(stderr=wanted.export is not None)
+    _told(console, made, traffic)
+    if wanted.plan_file is not None:
+        console.print(f"written: {wanted.plan_file}")
+    if made.flags is not None:
+        output.line(made.flags.command_line)
+    elif wanted.export == "json":
+        output.line(codec.dumps(made.plan))
+
+
+def _told(console: Console, made: Planned, traffic: Traffic) -> None:
+    items = sum(len(request) for request in traffic.requests)
+    console.print(
+        f"{made.plan.encoder} over {traffic.name}: {len(traffic.requests):,} requests, "
+        f"{items:,} items"
+    )
+    _budgets(console, made)
+    console.print()
+    _predictions(console, made)
+    console.print()
+    console.print(f"costs: {made.costs}")
+    console.print(f"traffic: {made.parts}")
+    listing.remarks(console, traffic)
+    for sentence in expected(made):
+        console.print(sentence)
+
+
+def _budgets(console: Console, made: Planned) -> None:
+    if not made.plan.graphs:
+        console.print(f"the plan: {'; '.join(made.plan.reasons) or 'no graphs'}")
+        return
+    rows = [
+        (f"{graph.tokens:,}", str(graph.items), f"{graph.longest_segment:,}", reason)
+        for graph, reason in zip(made.plan.graphs, _reasons(made), strict=True)
+    ]
+    columns = ("budget, tokens", "items", "longest segment, patches", "reason")
+    console.print(output.table(columns, rows))
+
+
+def _reasons(made: Planned) -> list[str]:
+    """Reasons without the sizes they begin with, which have columns of their own."""
+    reasons = made.plan.reasons or ("",) * len(made.plan.graphs)
+    return [reason.partition(": ")[2] or reason for reason in reasons]
+
+
+def _predictions(console: Console, made: Planned) -> None:
+    rows = [
+        _row("this plan", made.prediction),
+        _row("vLLM's defaults", made.doubling),
+        _row("graphs off (eager)", made.eager),
+    ]
+    console.print(output.table(COLUMNS, rows))
+
+
+def _row(name: str, prediction: Prediction) -> tuple[str, ...]:
+    latency = prediction.latency
+    return (
+        name,
+        f"{latency.mean_ms:.2f}",
+        f"{latency.p50_ms:.2f}",
+        f"{latency.p99_ms:.2f}",
+        f"{latency.worst_ms:.2f}",
+        f"{prediction.padding_ratio:.0%}",
+        f"{prediction.replay_rate:.0%}",
+        f"{prediction.memory.total_bytes / MIB:,.0f} MiB",
+    )
+
+
+def expected(made: Planned) -> list[str]:
+    """What to expect against the defaults and against graphs off, a sentence each."""
+    under = "vLLM's packing" if made.engine == "vllm" else "encgraph's packing"
+    what = "these flags" if made.flags is not None else "this plan"
+    if not made.plan.graphs:
+        return [f"expected: leave graphs off; no plan within the limits beats eager under {under}"]
+    return [
+        f"expected under {under}: {what} against {name}: mean {_change(mine.mean_ms, other.mean_ms)}, "
+        f"p99 {_change(mine.p99_ms, other.p99_ms)}, worst {_change(mine.worst_ms, other.worst_ms)}"
+        for mine, other, name in (
+            (made.prediction.latency, made.doubling.latency, "vLLM's defaults"),
+            (made.prediction.latency, made.eager.latency, "leaving graphs off"),
+        )
+    ]
+
+
+def _change(mine: float, other: float) -> str:
+    """How many times faster, or slower.
+
+    >>> _change(1.0, 2.0), _change(2.0, 1.0)
+    ('2.00x as fast', '0.50x as fast (slower)')
+    """
+    factor = other / mine
+    return f"{factor:.2f}x as fast" + (" (slower)" if factor < 0.995 else "")

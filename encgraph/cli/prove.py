@@ -1,0 +1,66 @@
+"""Commands that prove: `run`, `check`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from encgraph.cli.options import (
+    AsJson,
+    BackendName,
+    Count,
+    EncoderName,
+    Largest,
+    Out,
+    Repeats,
+    Seed,
+    Source,
+    StrategyName,
+)
+
+
+def run(  # noqa: PLR0913 - a parameter an option
+    ctx: typer.Context,
+    source: Source,
+    encoder: EncoderName,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="A plan to use instead of one made here."),
+    ] = None,
+    backend: BackendName = None,
+    strategy: StrategyName = "encgraph_plain",
+    count: Count = None,
+    largest: Largest = None,
+    repeats: Repeats = None,
+    seed: Seed = 0,
+    out: Out = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Capture, run a traffic, verify every item against eager, measure, and write the report."""
+    from encgraph.cli import running
+
+    running.show(
+        running.Wanted(
+            command=ctx.obj,
+            source=source,
+            encoder=encoder,
+            plan_file=plan,
+            backend=backend,
+            strategy=strategy,
+            count=count,
+            largest=largest,
+            repeats=repeats,
+            seed=seed,
+            out=out,
+        ),
+        as_json=as_json,
+    )
+
+
+def check(
+    encoder: EncoderName, backend: BackendName = None, seed: Seed = 0, as_json: AsJson = False
+) -> None:
+    """Check an encoder: parity with eager, poisoned padding, ownership; a line each."""
+    from encgraph.cli import checking
+
+    checking.show(encoder, backend, seed=seed, as_json=as_json)

@@ -1,0 +1,103 @@
+"""Read the requests to run and those to fit budgets on."""
+
+from dataclasses import dataclass, replace
+
+from encgraph import traffic as traffics
+from encgraph.cli import output, planning
+from encgraph.cli.planning import Requests
+from encgraph.encoders import inputs
+from encgraph.errors import require
+from encgraph.sizes import EncoderSize
+from encgraph.sources import Skipped
+from encgraph.traffic import BUILTIN, Traffic
+
+CPU_COUNT = 16
+"""Requests of a built-in profile run on a CPU unless a count is given."""
+CARD_COUNT = 300
+FIT_COUNT = 2000
+"""Requests of a built-in profile that budgets are fitted on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Requests to run, and requests to fit on."""
+
+    traffic: Traffic
+    fit_on: Requests
+
+
+def read(source: str, size: EncoderSize, *, count: int | None, seed: int, on_card: bool) -> Traffic:
+    """Read requests to run; a built-in profile gives few on a CPU."""
+    if count is None and source.startswith(BUILTIN):
+        count = CARD_COUNT if on_card else CPU_COUNT
+    found = traffics.read(source, size, count=count, seed=seed, progress=output.reading)
+    return decodable(found, size)
+
+
+def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
+    """Leave out files whose header can be read but whose pixels cannot.
+
+    Raises:
+        ValueError: If nothing is left.
+    """
+    if not traffic.paths:
+        return traffic
+    broken: dict[str, str] = {}
+    for path in output.bar(dict.fromkeys(p for paths in traffic.paths for p in paths), "decode"):
+        try:
+            inputs.from_files([path], size)
+        except ValueError as error:
+            broken[path] = str(error)
+    if not broken:
+        return traffic
+    pairs = [
+        [pair for pair in zip(request, paths, strict=True) if pair[1] not in broken]
+        for request, paths in zip(traffic.requests, traffic.paths, strict=True)
+    ]
+    kept = [index for index, pair in enumerate(pairs) if pair]
+    first = next(iter(broken.values()))
+    require(
+        bool(kept), f"{traffic.source!r} holds no image that can be decoded; the first: {first}"
+    )
+    return replace(
+        traffic,
+        requests=tuple(tuple(item for item, _ in pairs[i]) for i in kept),
+        paths=tuple(tuple(path for _, path in pairs[i]) for i in kept),
+        arrivals_s=tuple(traffic.arrivals_s[i] for i in kept) if traffic.arrivals_s else (),
+        skipped=(
+            *traffic.skipped,
+            *(Skipped(path=path, reason=reason) for path, reason in broken.items()),
+        ),
+    )
+
+
+def to_run(traffic: Traffic, size: EncoderSize, *, seed: int) -> Given:
+    """All requests to run; a profile is fitted on a draw of its own, the rest on itself."""
+    if traffic.source.startswith(BUILTIN):
+        other = traffics.read(traffic.source, size, count=FIT_COUNT, seed=seed + 1)
+        said = f"budgets fitted on {FIT_COUNT:,} other draws of the profile (seed {seed + 1})"
+        fit_on: Requests = other.requests
+    elif traffic.fit_tokens:
+        parts = planning.parted(traffic, seed=seed)
+        fit_on, said = parts.fit, parts.how
+    else:
+        fit_on, said = traffic.requests, "budgets fitted on the very requests that were run"
+    return Given(traffic=replace(traffic, notes=(*traffic.notes, said)), fit_on=fit_on)
+
+
+def to_compare(traffic: Traffic, size: EncoderSize, *, fit_on: str | None, seed: int) -> Given:
+    """Requests to measure, disjoint from those to fit on."""
+    if fit_on is not None:
+        other = traffics.read(fit_on, size, seed=seed + 1, progress=output.reading)
+        said = f"budgets fitted on {fit_on}, {len(other.requests):,} requests (seed {seed + 1})"
+        noted = replace(traffic, notes=(*traffic.notes, said))
+        return Given(traffic=noted, fit_on=other.requests)
+    if traffic.source.startswith(BUILTIN):
+        return to_run(traffic, size, seed=seed)
+    require(
+        len(traffic.requests) > 1 or bool(traffic.fit_tokens),
+        "bench needs at least 2 requests, one to fit on and one to measure, got 1; give --fit-on",
+    )
+    parts = planning.parted(traffic, seed=seed)
+    noted = replace(parts.held_out, notes=(*traffic.notes, parts.how))
+    return Given(traffic=noted, fit_on=parts.fit)

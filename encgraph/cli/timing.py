@@ -1,0 +1,88 @@
+"""Commands that measure: `bench`, `record`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from encgraph.cli.options import (
+    AsJson,
+    BackendName,
+    Count,
+    EncoderName,
+    Largest,
+    MaxGraphs,
+    Out,
+    Repeats,
+    Seed,
+    Source,
+    StrategyNames,
+)
+
+
+def bench(  # noqa: PLR0913 - a parameter an option
+    source: Source,
+    encoder: EncoderName,
+    strategies: StrategyNames = "eager_varlen,vllm,encgraph_plain",
+    backend: BackendName = None,
+    fit_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fit-on",
+            metavar="SOURCE",
+            help="Fit budgets on this instead of on half of the traffic.",
+            show_default=False,
+        ),
+    ] = None,
+    count: Count = None,
+    largest: Largest = None,
+    max_graphs: MaxGraphs = 16,
+    repeats: Repeats = None,
+    seed: Seed = 0,
+    out: Out = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Compare strategies request by request, interleaved; write the measurements."""
+    from encgraph.cli import benching
+
+    benching.show(
+        benching.Wanted(
+            source=source,
+            encoder=encoder,
+            strategies=strategies,
+            backend=backend,
+            fit_on=fit_on,
+            count=count,
+            largest=largest,
+            max_graphs=max_graphs,
+            repeats=repeats,
+            seed=seed,
+            out=out,
+        ),
+        as_json=as_json,
+    )
+
+
+def record(  # noqa: PLR0913 - a parameter an option
+    encoder: EncoderName,
+    backend: BackendName = None,
+    attention: Annotated[
+        str, typer.Option("--attention", help="A name that `encgraph doctor` lists.")
+    ] = "auto",
+    largest: Largest = None,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Timed runs a point.")] = 9,
+    out: Out = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Record an encoder's cost curve here; with `--out data` in a checkout, `plan` predicts from it."""
+    from encgraph.cli import recordings
+
+    recordings.show(
+        encoder,
+        backend,
+        attention=attention,
+        largest=largest,
+        samples=samples,
+        out=out,
+        as_json=as_json,
+    )

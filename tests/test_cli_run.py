@@ -1,0 +1,189 @@
+"""The commands that run an encoder: `run`, `bench`, `record`, `check`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers_cli import TINY, invoke, passes, photos, read_json
+
+from encgraph import codec, sizes, store
+from encgraph.cli import sources
+from encgraph.facts import Report
+from encgraph.records import FallbackReason, Plan, Route
+from encgraph.traffic import Traffic
+
+SIDES = ((64, 64), (256, 320), (320, 256))
+REFERENCE = (*TINY, "--backend", "reference")
+RULE = sizes.named("qwen3-vl-tiny").rule
+
+
+def report(out: Path) -> Report:
+    return codec.loads(Report, (out / "report.json").read_text())
+
+
+def plan_file(path: Path, *budgets: int) -> Path:
+    plan = Plan(
+        graphs=tuple(sizes.capacity(b, RULE, items=2) for b in budgets), encoder="qwen3-vl-tiny"
+    )
+    path.write_text(codec.dumps(plan))
+    return path
+
+
+def test_run_proves_every_item_and_writes_both_reports(tmp_path: Path) -> None:
+    folder, out = photos(tmp_path / "photos", *SIDES), tmp_path / "out"
+    said = passes("run", folder, *REFERENCE, "--out", out)
+    found = report(out)
+    assert found.complete
+    assert found.parity is not None
+    assert found.parity.passed
+    assert found.parity.items == len(SIDES)
+    assert found.latencies is not None
+    assert found.latencies.ours_wall.samples == len(SIDES)
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    starts = ("Right? Yes", "Faster than eager?", "Memory for graphs:", "Replay rate:", "What to")
+    lines = said.splitlines()
+    assert [line.startswith(start) for line, start in zip(lines, starts, strict=False)] == [
+        True
+    ] * 5
+    assert [f"written: {out / name}" for name in ("report.json", "report.html")] == lines[5:]
+
+
+def test_run_on_a_cpu_predicts_a_card_for_the_encoder_that_tiny_stands_in_for(
+    tmp_path: Path,
+) -> None:
+    folder = photos(tmp_path / "photos", *SIDES)
+    found = read_json("run", folder, *REFERENCE, "--out", tmp_path)
+    prediction = found["prediction"]
+    assert (prediction["card"], prediction["encoder"]) == ("H200", "qwen3-vl-8b")
+    assert prediction["ours"]["clock"] == "predicted"
+    assert prediction["eager"] and prediction["doubling"]
+    assert found["encoder"]["dtype"] == "float32"
+    assert any("stands in" in note for note in found["notes"])
+    assert len(report(tmp_path).prediction.times) == len(SIDES)  # type: ignore[union-attr]
+
+
+def test_run_says_which_backend_it_takes(tmp_path: Path) -> None:
+    result = invoke("run", photos(tmp_path / "p", (64, 64)), *TINY, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    backend = "cuda" if torch.cuda.is_available() else "reference"
+    assert result.stderr.startswith(f"backend {backend} on ")
+
+
+def test_run_keeps_the_command_line_in_the_report(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "two words", (64, 64))
+    passes("run", folder, *REFERENCE, "--out", tmp_path)
+    said = report(tmp_path).command
+    assert said.startswith("encgraph run ")
+    assert f"'{folder}'" in said
+
+
+def test_run_takes_a_plan_made_before(tmp_path: Path) -> None:
+    folder, file = photos(tmp_path / "p", *SIDES), tmp_path / "plan.json"
+    passes("plan", folder, *TINY, "--method", "doubling", "--largest", "128", "-o", file)
+    passes("run", folder, *REFERENCE, "--plan", file, "--out", tmp_path)
+    assert report(tmp_path).plan.token_budgets == (64, 128)
+
+
+def test_an_item_over_every_budget_falls_back_and_the_report_says_so(tmp_path: Path) -> None:
+    file = plan_file(tmp_path / "plan.json", 64)
+    folder = photos(tmp_path / "photos", *SIDES)
+    said = passes("run", folder, *REFERENCE, "--plan", file, "--out", tmp_path)
+    found = report(tmp_path)
+    assert [(f.reason, f.items) for f in found.fallbacks] == [(FallbackReason.OVER_TOKENS, 2)]
+    assert [s.step.route for s in found.steps].count(Route.REPLAY) == 1
+    assert found.parity is not None
+    assert found.parity.passed
+    assert "2 fell back: tokens over every budget" in said
+    assert any("raise the largest token budget" in r for r in found.recommendations)
+
+
+def test_a_strategy_without_graphs_runs_eager(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", (64, 64))
+    passes("run", folder, *REFERENCE, "--strategy", "eager_varlen", "--out", tmp_path)
+    assert {s.step.route for s in report(tmp_path).steps} == {Route.EAGER}
+
+
+def test_a_built_in_profile_is_run_in_a_small_draw_and_fitted_on_another(tmp_path: Path) -> None:
+    size = sizes.named("qwen3-vl-tiny")
+    drawn = sources.read("builtin:servegen", size, count=None, seed=0, on_card=False)
+    given = sources.to_run(drawn, size, seed=0)
+    assert len(given.traffic.requests) == sources.CPU_COUNT
+    assert len(given.fit_on) == sources.FIT_COUNT
+    assert "other draws" in given.traffic.notes[-1]
+
+
+def test_a_damaged_image_is_left_out_and_said_not_fatal(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", (64, 64), (300, 300))
+    whole = (folder / "001.png").read_bytes()
+    (folder / "001.png").write_bytes(whole[: len(whole) // 2])
+    passes("run", folder, *REFERENCE, "--out", tmp_path)
+    found = report(tmp_path)
+    assert [Path(s.path).name for s in found.traffic.skipped] == ["001.png"]
+    assert len(found.traffic.request_tokens) == 1
+
+
+def test_leaving_out_a_damaged_image_keeps_the_rest_of_its_request(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", (64, 64), (64, 64))
+    (folder / "001.png").write_bytes(b"\x89PNG")
+    item = sizes.item(sizes.image_grid(64, 64, RULE), RULE)
+    traffic = Traffic(
+        name="chat",
+        source="chat.jsonl",
+        encoder="qwen3-vl-tiny",
+        requests=((item, item), (item,)),
+        paths=(
+            (str(folder / "000.png"), str(folder / "001.png")),
+            (str(folder / "001.png"),),
+        ),
+    )
+    left = sources.decodable(traffic, sizes.named("qwen3-vl-tiny"))
+    assert left.paths == ((str(folder / "000.png"),),)
+    assert left.requests == ((item,),)
+    assert len(left.skipped) == 1
+
+
+def test_bench_writes_a_line_a_figure_and_keeps_other_strategies(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "My Photos", *SIDES, (64, 128))
+    bench = ("bench", folder, *REFERENCE, "--out", tmp_path, "--largest", "128", "--strategies")
+    found = read_json(*bench, "eager_varlen,encgraph_plain")
+    file = Path(found["file"])
+    assert file == store.path(None, "bench-my-photos", root=tmp_path)
+    assert [m["strategy"] for m in found["summaries"]] == ["eager_varlen", "encgraph_plain"]
+    before = store.read(file)
+    said = passes(*bench, "encgraph_plain")
+    assert "fitted on 2 requests, judged on the other 2" in said
+    after = store.read(file)
+    assert {m.strategy for m in after} == {"eager_varlen", "encgraph_plain"}
+    kept = [m for m in before if m.strategy == "eager_varlen"]
+    assert [m for m in after if m.strategy == "eager_varlen"] == kept
+
+
+def test_bench_fits_on_another_source_if_told(tmp_path: Path) -> None:
+    measured, other = photos(tmp_path / "a", (64, 64)), photos(tmp_path / "b", *SIDES)
+    command = ("bench", measured, *REFERENCE, "--fit-on", other, "--largest", "128")
+    said = passes(*command, "--strategies", "encgraph_plain", "--out", tmp_path)
+    assert f"budgets fitted on {other}, 3 requests" in said
+
+
+def test_record_writes_the_points_of_a_curve(tmp_path: Path) -> None:
+    command = ("record", *REFERENCE, "--largest", "64", "--samples", "1", "--out", tmp_path)
+    found = read_json(*command)
+    points = store.load(None, "curve-qwen3-vl-tiny", root=tmp_path)
+    assert len(points) == found["points"]
+    assert {m.route for m in points} == {Route.CAPTURE, Route.REPLAY, Route.EAGER}
+
+
+def test_check_says_parity_poison_and_ownership_a_line_each() -> None:
+    found = {one["name"]: one["passed"] for one in read_json("check", *REFERENCE)}
+    assert found == {"capture": True, "parity": True, "poison": True, "ownership": True}
+    said = passes("check", *REFERENCE).splitlines()
+    assert [line.split()[0] for line in said[1:]] == list(found)
+
+
+@pytest.mark.parametrize("backend", [pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_run_on_a_card_measures_memory(tmp_path: Path, backend: str) -> None:
+    folder = photos(tmp_path / "photos", *SIDES)
+    found = read_json("run", folder, *TINY, "--backend", backend, "--out", tmp_path)
+    assert found["memory"]["slabs_bytes"] > 0
+    assert json.dumps(found["prediction"]) == "null"

@@ -1,0 +1,40 @@
+import pytest
+from planning_examples import MODELLED, SIZE, TARGET, images, traffic
+
+from encgraph import posing
+from encgraph.posing import Limits
+
+
+def test_the_tail_climbs_to_the_largest_budget() -> None:
+    pseudo = posing.tail([images(100)] * 99 + [images(800)], SIZE, 4096)
+    tokens = [item.tokens for item in pseudo]
+    assert tokens == sorted(set(tokens))
+    assert tokens[0] == 100
+    assert tokens[-1] == 4096
+
+
+def test_pseudo_requests_weigh_little_and_nothing_in_what_is_judged() -> None:
+    requests = traffic(0, 200)
+    problem = posing.pose(requests, target=TARGET, costs=MODELLED, limits=Limits())
+    assert problem.real.sum() == pytest.approx(200)
+    assert problem.smoothed.sum() == pytest.approx(200 * (1 + posing.TAIL_WEIGHT))
+
+
+def test_the_byte_limit_bounds_the_largest_budget_for_every_number_of_graphs() -> None:
+    limits = Limits(max_bytes=200 * 2**20, max_graphs=8)
+    problem = posing.pose(traffic(0, 100), target=TARGET, costs=MODELLED, limits=limits)
+    assert all(a >= b for a, b in zip(problem.tops, problem.tops[1:], strict=False))
+    assert 0 < problem.tops[8] < problem.tops[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_graphs": -1}, "max_graphs must be at least 0, got -1"),
+        ({"largest": 0}, "largest must be at least 1 token, got 0"),
+        ({"items": 0}, "items must be at least 1, got 0"),
+    ],
+)
+def test_limits_that_allow_nothing_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Limits(**options)
