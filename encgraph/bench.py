@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from encgraph import costs, graphs, measure, meters, regimes, study, systems
+from encgraph import costs, graphs, measure, meters, regimes, systems
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
 from encgraph.measure import Execute
@@ -20,7 +20,7 @@ from encgraph.regimes import RequestTimes
 from encgraph.results import Environment, Latency, Measurement, Memory
 from encgraph.runner import EncoderRunner
 from encgraph.strategies import Strategy
-from encgraph.systems import Setting
+from encgraph.systems import Progress, Setting
 from encgraph.traffic import Traffic
 
 
@@ -69,7 +69,7 @@ def run(
     *,
     repeats: int = 5,
     others: Sequence[System] = (),
-    progress: study.Progress = study.silent,
+    progress: Progress = systems.silent,
 ) -> list[Measurement]:
     """Measure strategies on a traffic.
 
@@ -130,7 +130,7 @@ def _counter(counted: dict[str, int]) -> graphs.Observe:
     return observe
 
 
-def _time(bench: Bench, made: Sequence[System], progress: study.Progress) -> dict[str, list[float]]:
+def _time(bench: Bench, made: Sequence[System], progress: Progress) -> dict[str, list[float]]:
     medians: dict[str, list[float]] = {system.name: [] for system in made}
     executes = {system.name: system.execute for system in made}
     for batch in progress(_batches(bench), "bench"):
@@ -143,7 +143,7 @@ def _time(bench: Bench, made: Sequence[System], progress: study.Progress) -> dic
 
 
 def _batches(bench: Bench) -> list[list[Input]]:
-    return list(study.batches(bench.traffic, bench.setting))
+    return list(systems.batches(bench.traffic, bench.setting))
 
 
 def _lines(bench: Bench, system: System, medians: Sequence[float]) -> Iterator[Measurement]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from encgraph import fitting, judging, sizes
+from encgraph import sizes
 from encgraph.costs import Costs
 from encgraph.errors import require
-from encgraph.fitting import Choice, Fit
-from encgraph.judging import Prediction, judge
-from encgraph.posing import Limits
+from encgraph.fitting import judging, repacking
+from encgraph.fitting.judging import Prediction, judge
+from encgraph.fitting.posing import Limits
+from encgraph.fitting.repacking import Choice, Fit
+from encgraph.fitting.shapes import Target
 from encgraph.records import Item, Plan
-from encgraph.shapes import Target
 
 __all__ = [
     "Choice",
@@ -206,7 +207,7 @@ def fitted(
     judging.check(requests, weights)
     limits = limits or Limits()
     some = [i for i, items in enumerate(requests) if items]
-    return fitting.fit(
+    return repacking.fit(
         [requests[i] for i in some],
         target=target,
         costs=costs,

@@ -31,6 +31,8 @@ class BudgetGraph:
     buffers: Buffers
     output: Tensor
     """(B, widths side by side), in the encoder's dtype."""
+    is_staged: bool = False
+    """Whether outputs are joined in the pool and then copied, as vLLM does, or joined in place."""
     graph: torch.cuda.CUDAGraph | None = None
     """None on the reference backend, before capture and after a failure."""
     is_captured: bool = False
@@ -45,7 +47,10 @@ class BudgetGraph:
 def run(encoder: Encoder, graph: BudgetGraph) -> None:
     """One forward into the output rows: what a graph records."""
     output = encoder.forward(graph.buffers, graph.capacity)
-    torch.cat(output.tensors, dim=1, out=graph.output)
+    if graph.is_staged:
+        graph.output.copy_(torch.cat(output.tensors, dim=1))
+    else:
+        torch.cat(output.tensors, dim=1, out=graph.output)
 
 
 Recording = Callable[[Encoder, BudgetGraph], None]

@@ -101,6 +101,11 @@ def _time(measurement: Measurement) -> float:
     return measurement.latency.p50_ms
 
 
+def _mean(measurement: Measurement) -> float:
+    assert measurement.latency is not None
+    return measurement.latency.mean_ms
+
+
 def _load(measurement: Measurement) -> Load:
     assert measurement.load is not None
     return measurement.load
@@ -161,15 +166,16 @@ class _Eager:
 def _fit_eager(eagers: Sequence[Measurement], replay_ms: Callable[[Load], float]) -> _Eager:
     """Split eager runs by what a replay of the very load would take, and take medians.
 
-    Far below the fastest eager run the host's launches are all that is timed, and they scatter; far
-    above it the card is busy and eager follows the replay's curve at a fixed ratio.
+    Far below the fastest eager run the host's launches are all that is timed: they scatter widely,
+    so their mean is what a plan must reckon with. Far above it the card is busy and eager follows
+    the replay's curve at a fixed ratio.
     """
     fastest = min(_time(m) for m in eagers)
-    bound = [_time(m) for m in eagers if replay_ms(_load(m)) < 0.7 * fastest]
+    bound = [_mean(m) for m in eagers if replay_ms(_load(m)) < 0.7 * fastest]
     busy = [_time(m) / replay_ms(_load(m)) for m in eagers if replay_ms(_load(m)) > 1.5 * fastest]
     return _Eager(
         ratio=statistics.median(busy) if busy else 1.0,
-        floor_ms=statistics.median(bound) if bound else fastest,
+        floor_ms=statistics.fmean(bound) if bound else fastest,
     )
 
 

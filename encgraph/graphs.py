@@ -261,7 +261,12 @@ def _allocate(
     shared = tensors(plan.largest()) if slabs == "shared" else {}
     each = [views(c) if shared else tensors(c) for c in plan.graphs]
     graphs = [
-        BudgetGraph(capacity=c, output=named.pop("output"), buffers=named)
+        BudgetGraph(
+            capacity=c,
+            output=named.pop("output"),
+            buffers=named,
+            is_staged=slabs == "private",
+        )
         for c, named in zip(plan.graphs, each, strict=True)
     ]
     owned = tuple(shared.values()) or tuple(t for g in graphs for t in _tensors(g))

@@ -14,7 +14,7 @@ A batch is of one modality: the runner groups before it packs.
 from collections.abc import Callable, Mapping, Sequence
 
 from encgraph.costs import Costs
-from encgraph.lookup import (
+from encgraph.packers.lookup import (
     NOTHING,
     Lookup,
     Size,
@@ -24,8 +24,7 @@ from encgraph.lookup import (
     to_packing,
     total,
 )
-from encgraph.records import FallbackReason, Item, Load, Packing, Plan
-from encgraph.search import (
+from encgraph.packers.search import (
     CONTIGUOUS_ITEMS,
     EXACT_ITEMS,
     Bins,
@@ -35,6 +34,7 @@ from encgraph.search import (
     exact,
     one_step,
 )
+from encgraph.records import FallbackReason, Item, Load, Packing, Plan
 
 Packer = Callable[[Sequence[Item]], Packing]
 """Packs batches for one plan, whose look-up tables it has already made."""

@@ -7,6 +7,7 @@ records to JSON and back; `results` holds the records of what was measured.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 from itertools import pairwise
 from typing import Self
 
@@ -101,13 +102,10 @@ class Load:
     @classmethod
     def of(cls, items: Iterable[Item]) -> Self:
         """Add up items."""
-        total = cls()
-        for item in items:
-            total = total.plus(item)
-        return total
+        return reduce(cls.plus, items, cls())
 
     def plus(self, item: Item) -> Self:
-        """Return this load with one more item."""
+        """This load with one more item."""
         return type(self)(
             tokens=self.tokens + item.tokens,
             patches=self.patches + item.patches,

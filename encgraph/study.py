@@ -6,16 +6,15 @@ report calls a run right that was not.
 """
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 import encgraph
 from encgraph import checks, facts, graphs, measure, meters, systems
-from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
 from encgraph.measure import Recorder
@@ -25,20 +24,13 @@ from encgraph.report import advice
 from encgraph.results import Latency
 from encgraph.runner import EncoderRunner
 from encgraph.strategies import Strategy
-from encgraph.systems import Setting
+from encgraph.systems import Progress, Setting
 from encgraph.traffic import Traffic
 
-Value = TypeVar("Value")
-Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 PARITY_SOURCE = {
     True: "float32 against float32 eager: 1e-5 relative",
     False: "1.25 times the distance of same-dtype eager from the float32 oracle, item by item",
 }
-
-
-def silent(values: Iterable[Value], about: str) -> Iterable[Value]:
-    """Show no progress."""
-    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +44,7 @@ class Options:
     prediction: facts.CardPrediction | None = None
     planned: Plan | None = None
     """A plan to use instead of the strategy's own."""
-    progress: Progress = silent
+    progress: Progress = systems.silent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -121,23 +113,6 @@ def _introduce(study: Study, runner: EncoderRunner, plan: Plan) -> None:
     }
 
 
-def batches(traffic: Traffic, setting: Setting) -> Iterator[list[Input]]:
-    """Inputs of each request: the files' own pixels, else random ones of the same grids."""
-    for index, request in enumerate(traffic.requests):
-        if traffic.paths and all(traffic.paths[index]):
-            yield inputs.from_files(
-                traffic.paths[index], setting.size, device=setting.device, dtype=setting.dtype
-            )
-        else:
-            yield inputs.synthetic(
-                request,
-                size=setting.size,
-                device=setting.device,
-                dtype=setting.dtype,
-                seed=setting.seed + index,
-            )
-
-
 def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     runner.capture()
     states = runner.graphs.graphs if runner.graphs else []
@@ -187,7 +162,7 @@ class _Batches:
         return len(self.study.traffic.requests)
 
     def __iter__(self) -> Iterator[list[Input]]:
-        return batches(self.study.traffic, self.study.setting)
+        return systems.batches(self.study.traffic, self.study.setting)
 
 
 def _settle(study: Study, found: Sequence[checks.ItemParity], exact: bool) -> None:

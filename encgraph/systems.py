@@ -5,27 +5,37 @@ model, limits. Each system gets an encoder object of its own with the same seed,
 so that none profits from or disturbs another's buffers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
 from encgraph import budgets, graphs, packing
 from encgraph.budgets import Target
 from encgraph.costs import Costs
-from encgraph.encoders import registry
-from encgraph.encoders.protocol import Encoder
+from encgraph.encoders import inputs, registry
+from encgraph.encoders.protocol import Encoder, Input
 from encgraph.graphs import Observe
 from encgraph.records import Item, Plan
 from encgraph.runner import EncoderRunner
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
+from encgraph.traffic import Traffic
 
+Value = TypeVar("Value")
+Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+"""Wraps an iterable and says what it is about."""
 TUNED_ITEMS = 8
 """The one item cap of `vllm_tuned`."""
 VLLM_ITEMS = 64
 """Items a graph under vLLM's defaults, whose range of budgets starts at 64 tokens."""
+
+
+def silent(values: Iterable[Value], about: str) -> Iterable[Value]:
+    """Show no progress."""
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,3 +152,20 @@ def runner(
 
 def _packer(captured: Plan, *, rule: str, costs: Costs) -> packing.Packer:
     return packing.packer(captured, costs, rule=rule)
+
+
+def batches(traffic: Traffic, setting: Setting) -> Iterator[list[Input]]:
+    """Inputs of each request: the files' own pixels, else random ones of the same grids."""
+    for index, request in enumerate(traffic.requests):
+        if traffic.paths and all(traffic.paths[index]):
+            yield inputs.from_files(
+                traffic.paths[index], setting.size, device=setting.device, dtype=setting.dtype
+            )
+        else:
+            yield inputs.synthetic(
+                request,
+                size=setting.size,
+                device=setting.device,
+                dtype=setting.dtype,
+                seed=setting.seed + index,
+            )

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from encgraph import profiles, sources, summaries
+from encgraph import summaries
 from encgraph.errors import require
 from encgraph.records import Item
 from encgraph.sizes import EncoderSize
-from encgraph.sources import Found, Progress, Skipped
+from encgraph.sources import profiles, reading
+from encgraph.sources.reading import Found, Progress, Skipped
 from encgraph.summaries import TrafficSummary
 
 BUILTIN = "builtin:"
@@ -116,9 +117,9 @@ class Traffic:
 
 
 READERS: Mapping[str, Callable[[Path, EncoderSize, Progress], Found]] = {
-    ".csv": sources.from_table,
-    ".jsonl": sources.from_chats,
-    ".json": sources.from_request_list,
+    ".csv": reading.from_table,
+    ".jsonl": reading.from_chats,
+    ".json": reading.from_request_list,
 }
 
 
@@ -159,7 +160,7 @@ def read(
         raise ValueError(f"source {text!r} does not exist; give {SOURCES}{near}")
     suffix = path.suffix.lower()
     require(path.is_dir() or suffix in READERS, f"source must be {SOURCES}, got {text!r}")
-    reader = sources.from_folder if path.is_dir() else READERS[suffix]
+    reader = reading.from_folder if path.is_dir() else READERS[suffix]
     try:
         found = reader(path, size, progress)
     except OSError as error:

@@ -1,8 +1,9 @@
 import pytest
 from planning_examples import MODELLED, SLOW_EAGER, TARGET, clip, images
 
-from encgraph import budgets, profiles, sizes, traffic
-from encgraph.shapes import Target
+from encgraph import budgets, sizes, traffic
+from encgraph.fitting.shapes import Target
+from encgraph.sources import profiles
 
 
 def test_doubling_starts_at_the_smallest_and_appends_the_largest() -> None:

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from planning_examples import MODELLED, TARGET, batches, clip, images, plan
 
-from encgraph import bulk, lookup, packing
-from encgraph.bulk import Batches, Priced
+from encgraph import packing
+from encgraph.fitting import bulk
+from encgraph.fitting.bulk import Batches, Priced
+from encgraph.packers import lookup
 from encgraph.records import Load
 
 

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from encgraph import chats
+from encgraph.sources import chats
 
 
 def part(url):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageOps
 
-from encgraph import images
+from encgraph.sources import images
 
 
 def save(path: Path, size: tuple[int, int] = (40, 20), *, orientation: int = 1) -> Path:

@@ -1,7 +1,8 @@
 import pytest
 from planning_examples import MODELLED, TARGET, images, plan, traffic
 
-from encgraph import judging, packing
+from encgraph import packing
+from encgraph.fitting import judging
 
 
 def test_a_prediction_adds_up_its_packings() -> None:

@@ -5,8 +5,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from encgraph import ladders
-from encgraph.ladders import Given
+from encgraph.fitting import ladders
+from encgraph.fitting.ladders import Given
 
 
 def given(seed: int, count: int) -> Given:

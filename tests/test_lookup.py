@@ -2,8 +2,9 @@ import random
 
 from planning_examples import TARGET, clip, images, plan
 
-from encgraph import lookup, packing
-from encgraph.lookup import Lookup
+from encgraph import packing
+from encgraph.packers import lookup
+from encgraph.packers.lookup import Lookup
 from encgraph.records import Capacity, Load
 
 

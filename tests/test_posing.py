@@ -1,8 +1,8 @@
 import pytest
 from planning_examples import MODELLED, SIZE, TARGET, images, traffic
 
-from encgraph import posing
-from encgraph.posing import Limits
+from encgraph.fitting import posing
+from encgraph.fitting.posing import Limits
 
 
 def test_the_tail_climbs_to_the_largest_budget() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encgraph import datadir, profiles, sizes
-from encgraph.profiles import Profile
+from encgraph import datadir, sizes
 from encgraph.sizes import QWEN3_VL_RULE as RULE
+from encgraph.sources import profiles
+from encgraph.sources.profiles import Profile
 
 DRAWS = 20_000
 KOLMOGOROV_99 = 1.63 / DRAWS**0.5

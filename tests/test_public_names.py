@@ -19,10 +19,28 @@ encgraph.attention.cudnn: ELEMENTS Planned Shape attend missing
 encgraph.attention.fa3: ARGUMENTS INSIDE_VLLM VARIABLE attend library missing
 encgraph.attention.flash: attend missing
 encgraph.attention.sdpa: LEAST_ROWS attend keep_dead_rows
-encgraph.bulk: Batches Floats Group Ints Priced WIDEST_ITEMS eager_ms ends find joined load_ms runs subsets
+encgraph.bench: Bench System run summaries
+encgraph.budgets: REASONABLE_TOKENS auto doubling fitted quantile
 encgraph.capturing: BudgetGraph Recording WARMUPS run session
-encgraph.chats: ChatRequest IMAGE_PART READ_PARTS read
+encgraph.cards: PREFERRED known price recorded
 encgraph.checks: EAGER_MULTIPLE Execute FLOAT32_TOLERANCE ItemParity Parity demand distance parity poison
+encgraph.cli.app: EXPECTED OneLineErrors app main
+encgraph.cli.benching: Wanted keep show
+encgraph.cli.checking: Checked ITEMS show
+encgraph.cli.health: Attended Health OPTIONAL look show
+encgraph.cli.listing: Listed SHOWN_SKIPPED Summed encoders listed remarks traffic
+encgraph.cli.look: doctor encoders traffic
+encgraph.cli.machines: DEFAULT_CARD Machine STAND_IN chosen costed costs_of
+encgraph.cli.options: AsJson Backend BackendName Card Count EncoderName Engine Export Largest MaxGraphs MemoryLimit Method Out Repeats Seed Source StrategyName StrategyNames num_bytes
+encgraph.cli.output: bar console file folder line machine note reading table write
+encgraph.cli.plan: plan
+encgraph.cli.planning: FIT_SHARE Parts Planned Requests VLLM_LARGEST Wanted defaults make parted planned rule
+encgraph.cli.plans: COLUMNS MIB expected show
+encgraph.cli.prove: check run
+encgraph.cli.recordings: show
+encgraph.cli.running: Wanted load_plan predicted show
+encgraph.cli.sources: CARD_COUNT CPU_COUNT FIT_COUNT Given decodable read to_compare to_run
+encgraph.cli.timing: bench record
 encgraph.codec: Record decode dumps encode loads
 encgraph.costs: BLOCK_PATCHES Costs Curve H200_BF16_TFLOPS floor_ms flops modelled row_bytes
 encgraph.curves: Fitness Kernels Terms check experiment fit recorded
@@ -33,23 +51,30 @@ encgraph.encoders.packed: copy_pixels cut wrong
 encgraph.encoders.protocol: Buffers Encoder EncoderOutput EncoderSpec Input
 encgraph.encoders.qwen_vl: CHOICES LONGEST_SIDE QwenVL
 encgraph.encoders.registry: BIAS_STD PREFIXES Switches from_pretrained named
-encgraph.encoders.towers: LinearPatchEmbed ReadyPositions ReadyRotary face with_ready_positions
+encgraph.encoders.towers: LinearPatchEmbed ReadyPositions ReadyRotary arguments face ready_arguments with_ready_positions
 encgraph.errors: CaptureError ParityError StaleBufferError require
 encgraph.export: FIRST_VLLM RENAMED_VLLM VllmFlags vllm
-encgraph.facts: CardPrediction EncoderFacts FallbackFacts GraphState Jitter Latencies Number PackingFacts Parity Report SkippedFile TimedStep TrafficFacts quantile
+encgraph.facts: CardPrediction EncoderFacts FallbackFacts GraphState Jitter Latencies Number PackingFacts ParityFacts Report SkippedFile TimedStep TrafficFacts quantile
 encgraph.figures.latency: jitter latency_by_route_and_size latency_quantiles speedup_by_size strategies_compared
 encgraph.figures.memory: memory_by_part
 encgraph.figures.replays: fallback_reasons fill
 encgraph.figures.template: ENCGRAPH FONT GRID INK PADDING PART_COLOURS ROUTE_COLOURS ROUTE_SYMBOLS STRATEGY_COLOURS TRAFFIC colour figure label log_tokens wrapped
 encgraph.figures.traffic: budgets_over_traffic traffic_histogram
+encgraph.fitting.bulk: Batches Floats Group Ints Priced WIDEST_ITEMS eager_ms ends find fits joined load_ms runs subsets
+encgraph.fitting.judging: Prediction check judge predict
+encgraph.fitting.ladders: CANDIDATES Given Ladder solve thinned
+encgraph.fitting.posing: Candidate Limits Problem TAIL_STEPS TAIL_WEIGHT pose tail
+encgraph.fitting.repacking: CLOSE_OFFER CLOSE_RATIO Choice Fit ROUNDS fit repacked solved
+encgraph.fitting.shapes: DENSE Rung Shape Target explained offered
+encgraph.fitting.sweep: Outcome Part Rule pack
 encgraph.graphs: BACKENDS GraphSet Observe State capture unobserved
-encgraph.images: FORMATS HEADER_CHARS SIDEWAYS Sized files of_file of_url
-encgraph.lookup: Lookup NOTHING Size joined load_of nearest_reason size_of to_packing total
 encgraph.measure: Execute Recorder Timed event interleaved jitter latency synchronize wall_ms
-encgraph.memory: Growth Peak Pool growth peak pool_bytes
+encgraph.memory: Growth Peak Pool growth outside_allocator peak pool_bytes
+encgraph.meters: DRIVER_FILE PROCESSOR_FILE device environment wall
+encgraph.packers.lookup: Lookup NOTHING Size joined load_of nearest_reason size_of to_packing total
+encgraph.packers.search: Bins CONTIGUOUS_ITEMS EXACT_ITEMS Found Prices Runs Walk contiguous edges exact one_step
 encgraph.packing: PACKINGS Packer ascending cheapest first_fit_decreasing one_each packer predicted_ms smallest why_not
-encgraph.profiles: ClientWindow NAMES Profile ProfilePart converted_grid draw load notes
-encgraph.recording: CAPS Progress Recording TOKENS record
+encgraph.recording: CAPS Progress Recording SLOW_MS TOKENS record
 encgraph.records: Bin Capacity DIMENSIONS Fallback FallbackReason Item Load Modality Packing Plan Route SCHEMA Step
 encgraph.regimes: Regime RequestTimes SIZE_EDGES by_size
 encgraph.report.advice: FEW_REQUESTS LOW_FILL MANY_FALLBACKS MUCH_JITTER advised recommendations
@@ -58,26 +83,28 @@ encgraph.report.findings: EVEN Verdict alternation fill_by_budget mean_speedup o
 encgraph.report.page: render write
 encgraph.report.sections: change environment fallbacks header latency notices parity plan traffic verdicts
 encgraph.report.style: CSS
-encgraph.report.text: Html TIMES definitions element esc factor join mib ms percent plural prose seconds table
-encgraph.requestlists: RequestList read
+encgraph.report.text: Html TIMES bare_ms definitions element esc factor join mib ms percent plural prose seconds table
 encgraph.results: CLOCKS Environment Latency Measurement Memory UNITS
 encgraph.runner: Borrowed EncoderRunner OWNERSHIPS Own PackerOf Present
-encgraph.search: Bins CONTIGUOUS_ITEMS EXACT_ITEMS Found Prices Runs Walk contiguous exact one_step
 encgraph.sizes: EncoderSize Grid MAX_ASPECT QWEN3_VL_RULE SIZES TINY TokenRule capacity image_grid item named near_square_grid video_grid
-encgraph.sources: Found Progress Skipped from_chats from_folder from_request_list from_table
+encgraph.sources.chats: ChatRequest IMAGE_PART READ_PARTS read
+encgraph.sources.images: FORMATS HEADER_CHARS SIDEWAYS Sized files of_file of_url
+encgraph.sources.profiles: ClientWindow NAMES Profile ProfilePart converted_grid draw load notes
+encgraph.sources.reading: Found Progress Skipped from_chats from_folder from_request_list from_table
+encgraph.sources.requestlists: RequestList read
+encgraph.sources.tables: TableRow WHOLE read
 encgraph.store: FOLDER append experiments gpus load path read root slug to_frame write
 encgraph.strategies: EAGER EAGER_VARLEN ENCGRAPH ENCGRAPH_PLAIN STRATEGIES Strategy VLLM VLLM_TUNED named
+encgraph.study: Options PARITY_SOURCE Study run
 encgraph.summaries: Atom MOST_ATOMS Quantiles TrafficSummary of quantiles
-encgraph.sweep: Outcome Part Rule pack
-encgraph.systems: Setting TUNED_ITEMS VLLM_ITEMS encoder plan runner
-encgraph.tables: TableRow WHOLE read
+encgraph.systems: Progress Setting TUNED_ITEMS VLLM_ITEMS Value batches encoder plan predictions runner silent
 encgraph.traffic: BUILTIN DEFAULT_COUNT READERS SOURCES Traffic read
 encgraph.watch: Watch hooked hooks
 """
 
 NEEDS_TORCH = {
-    "attention", "capturing", "checks", "encoders", "exact", "graphs", "measure", "memory", "meters",
-    "model_runner", "parallel", "profilers", "recording", "runner", "systems", "watch",
+    "attention", "bench", "capturing", "checks", "cli", "encoders", "exact", "graphs", "measure", "memory", "meters",
+    "model_runner", "parallel", "profilers", "recording", "runner", "study", "systems", "watch",
 }  # fmt: skip
 """All else must plan and draw where torch is not even installed."""
 

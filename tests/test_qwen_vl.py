@@ -230,65 +230,6 @@ def test_spec_names_what_is_in_use():
     assert (spec.min_tokens, spec.max_tokens) == (64, 16384)
 
 
-def bad(pixels, grid):
-    return Input(item=sizes.item(Grid(1, 4, 4), TINY.rule), pixels=pixels, grid=grid)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (
-            bad(torch.zeros(16, 100), Grid(1, 4, 4)),
-            r"item 1 must have pixels of shape \(16, 1536\)",
-        ),
-        (bad(torch.zeros(12, 1536), Grid(1, 4, 4)), r"got \(12, 1536\)"),
-        (bad(torch.zeros(15, 1536), Grid(1, 3, 5)), r"item 1 must have a grid .* divide by 2"),
-        (bad(torch.zeros(16, 1536).int(), Grid(1, 4, 4)), "float dtype, got torch.int32"),
-        (bad(torch.zeros(16, 1536, requires_grad=True), Grid(1, 4, 4)), "without gradient"),
-    ],
-)
-def test_an_input_that_does_not_fit_is_refused_by_its_place(value, message):
-    encoder = tiny()
-    one = [*batch([Grid(1, 4, 4)]), value]
-    with pytest.raises(ValueError, match=message):
-        encoder.eager(one)
-    with pytest.raises(ValueError, match=message):
-        encoder.fill(encoder.buffers(CAPACITY, CPU, torch.float32), one)
-
-
-def test_training_mode_is_refused():
-    encoder = tiny()
-    encoder.module.train()
-    with pytest.raises(ValueError, match=r"eval mode; call .eval\(\)"):
-        encoder.eager(batch(MIXES[0]))
-
-
-def test_more_items_than_the_buffers_hold_are_refused():
-    encoder = tiny()
-    buffers = encoder.buffers(CAPACITY, CPU, torch.float32)
-    with pytest.raises(ValueError, match="hold at most 6 items, got 7"):
-        encoder.fill(buffers, batch([Grid(1, 2, 2)] * 7))
-
-
-@pytest.mark.parametrize("switch", ["metadata", "eager_forward", "fill_rule"])
-def test_a_switch_without_that_position_is_refused(switch):
-    with pytest.raises(ValueError, match=f"{switch} must be one of"):
-        tiny(**{switch: "sometimes"})
-
-
-def test_no_inputs_give_no_outputs():
-    assert tiny().eager([]) == []
-
-
-def test_an_empty_fill_leaves_finite_rows():
-    for metadata, fill_rule in MODES:
-        encoder = tiny(metadata=metadata, fill_rule=fill_rule)
-        buffers = encoder.buffers(CAPACITY, CPU, torch.float32)
-        replayed(encoder, buffers, batch(MIXES[1]))
-        packed, _ = replayed(encoder, buffers, [])
-        assert packed.main.isfinite().all()
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("metadata", ["graph", "host"])
 def test_many_fills_in_flight_do_not_overwrite_one_another(metadata):

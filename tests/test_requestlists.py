@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from encgraph import requestlists
 from encgraph.sizes import QWEN3_VL_RULE as RULE
 from encgraph.sizes import Grid
+from encgraph.sources import requestlists
 
 
 def read(tmp_path, values):

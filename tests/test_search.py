@@ -3,10 +3,10 @@ import random
 import pytest
 from planning_examples import MODELLED, SLOW_EAGER, batches, images, plan
 
-from encgraph import lookup, search
 from encgraph.costs import Costs
-from encgraph.lookup import Size
-from encgraph.search import Prices
+from encgraph.packers import lookup, search
+from encgraph.packers.lookup import Size
+from encgraph.packers.search import Prices
 
 PLAN = plan(64, 128, 200, 256, 512, 1024, few=4)
 

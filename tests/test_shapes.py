@@ -3,9 +3,9 @@ from itertools import pairwise
 import numpy as np
 from planning_examples import MODELLED, TARGET, batches, clip, images
 
-from encgraph import shapes, sweep
-from encgraph.bulk import Batches
-from encgraph.shapes import Rung, Shape
+from encgraph.fitting import shapes, sweep
+from encgraph.fitting.bulk import Batches
+from encgraph.fitting.shapes import Rung, Shape
 
 TWO = Shape((Rung(1, 1, 0), Rung(8, 8, 400)))
 

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from planning_examples import MODELLED, SIZE, SLOW_EAGER, TARGET, batches, clip, images, plan
 
-from encgraph import packing, sizes, sweep
-from encgraph.bulk import Batches
+from encgraph import packing, sizes
 from encgraph.costs import Costs
+from encgraph.fitting import sweep
+from encgraph.fitting.bulk import Batches
 from encgraph.records import Item, Plan
 
 BOUND = TARGET.plan(

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from encgraph import tables
+from encgraph.sources import tables
 
 
 def rows_of(tmp_path, text, encoding="utf-8"):

@@ -8,7 +8,7 @@ from encgraph import cards, curves, sizes, store
 from encgraph import traffic as traffics
 from encgraph.cli import output
 from encgraph.sizes import EncoderSize
-from encgraph.sources import Skipped
+from encgraph.sources.reading import Skipped
 from encgraph.summaries import Quantiles, TrafficSummary
 from encgraph.traffic import Traffic
 

@@ -8,7 +8,7 @@ from encgraph.cli.planning import Requests
 from encgraph.encoders import inputs
 from encgraph.errors import require
 from encgraph.sizes import EncoderSize
-from encgraph.sources import Skipped
+from encgraph.sources.reading import Skipped
 from encgraph.traffic import BUILTIN, Traffic
 
 CPU_COUNT = 16

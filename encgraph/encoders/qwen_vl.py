@@ -184,9 +184,9 @@ class QwenVL:
                 side=self.size.position_side,
                 merge=self.size.rule.merge,
             )
-            given = _arguments(made)
+            given = towers.arguments(made)
         else:
-            given = _ready_arguments(buffers)
+            given = towers.ready_arguments(buffers)
         if self._fill == "prefix":
             rows_P = torch.arange(capacity.patches, device=pixels_PK.device, dtype=torch.int32)
             live_P1 = (rows_P < given["cu_seqlens"][-1])[:, None]
@@ -230,7 +230,7 @@ class QwenVL:
         return _output(self._module(pixels_TK, grid_thw=grid_N3))
 
     def _run_varlen(self, pixels_TK: Tensor, grids: Sequence[Grid]) -> EncoderOutput:
-        given = _arguments(self._on_host(grids))
+        given = towers.arguments(self._on_host(grids))
         # All rows are real, so attention fills every row of a scratch tensor that blocks share.
         given["attention_output"] = pixels_TK.new_empty(len(pixels_TK), self.size.hidden)
         longest = max(grid.h * grid.w for grid in grids)
@@ -285,26 +285,6 @@ class QwenVL:
         for index, value in enumerate(inputs):
             wrong = packed.wrong(value, width=width, merge=merge)
             require(wrong is None, f"item {index} {wrong}")
-
-
-def _arguments(made: Metadata) -> dict[str, Any]:
-    """The keyword arguments under which transformers' towers take metadata."""
-    return {
-        "interp_indices": made.interp_indices,
-        "interp_weights": made.interp_weights,
-        "position_ids": made.position_ids,
-        "cu_seqlens": made.offsets,
-    }
-
-
-def _ready_arguments(buffers: Buffers) -> dict[str, Any]:
-    """The same for a face whose positions come in ready made."""
-    return {
-        "interp_indices": buffers["positions"],
-        "interp_weights": buffers["positions"].new_ones(1, 1),
-        "position_ids": (buffers["cos"], buffers["sin"]),
-        "cu_seqlens": buffers["offsets"],
-    }
 
 
 def _output(made: Any) -> EncoderOutput:

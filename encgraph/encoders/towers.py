@@ -11,6 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from encgraph.encoders.metadata import Metadata
+from encgraph.encoders.protocol import Buffers
+
 
 class LinearPatchEmbed(nn.Module):
     """A patch embedding as one matrix product, by a view of the Conv3d's weight.
@@ -82,3 +85,23 @@ def _with(module: Any, changed: dict[str, nn.Module]) -> Any:
     copied = copy.copy(module)
     copied._modules = {**module._modules, **changed}
     return copied
+
+
+def arguments(made: Metadata) -> dict[str, Any]:
+    """The keyword arguments under which transformers' towers take metadata."""
+    return {
+        "interp_indices": made.interp_indices,
+        "interp_weights": made.interp_weights,
+        "position_ids": made.position_ids,
+        "cu_seqlens": made.offsets,
+    }
+
+
+def ready_arguments(buffers: Buffers) -> dict[str, Any]:
+    """The same for a face whose positions come in ready made."""
+    return {
+        "interp_indices": buffers["positions"],
+        "interp_weights": buffers["positions"].new_ones(1, 1),
+        "position_ids": (buffers["cos"], buffers["sin"]),
+        "cu_seqlens": buffers["offsets"],
+    }

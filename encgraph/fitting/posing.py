@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from encgraph import sizes, sweep
-from encgraph.bulk import Batches, Floats
+from encgraph import sizes
 from encgraph.costs import Costs
 from encgraph.errors import require
+from encgraph.fitting import sweep
+from encgraph.fitting.bulk import Batches, Floats
+from encgraph.fitting.shapes import Target
 from encgraph.records import Capacity, Item, Plan
-from encgraph.shapes import Target
 
 TAIL_WEIGHT = 0.01
 """Weight of all pseudo-requests together, as a share of the traffic."""

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from math import inf
 
 from encgraph.costs import Costs
-from encgraph.lookup import NOTHING, Lookup, Size, joined, total
+from encgraph.packers.lookup import NOTHING, Lookup, Size, joined, total
 from encgraph.records import Load, Plan
 
 EXACT_ITEMS = 6

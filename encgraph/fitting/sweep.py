@@ -10,9 +10,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from encgraph import bulk, lookup, packing
-from encgraph.bulk import Batches, Floats, Group, Ints, Priced
+from encgraph import packing
 from encgraph.costs import Costs
+from encgraph.fitting import bulk
+from encgraph.fitting.bulk import Batches, Floats, Group, Ints, Priced
+from encgraph.packers import lookup
 from encgraph.records import Item, Packing, Plan
 
 Rule = str | Callable[[Sequence[Item], Plan], Packing]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from encgraph.bulk import Floats, Ints
+from encgraph.fitting.bulk import Floats, Ints
 
 CANDIDATES = 128
 """Most candidate budgets a ladder; more are thinned by weight, which costs some exactness."""

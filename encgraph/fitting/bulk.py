@@ -14,10 +14,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from encgraph import lookup
 from encgraph.costs import Costs
+from encgraph.packers import lookup
+from encgraph.packers.search import EXACT_ITEMS, edges
 from encgraph.records import DIMENSIONS, Capacity, Item, Plan
-from encgraph.search import EXACT_ITEMS, edges
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

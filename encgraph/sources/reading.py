@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from encgraph import chats, images, requestlists, sizes, tables
+from encgraph import sizes
 from encgraph.records import Item
 from encgraph.sizes import EncoderSize, Grid
-from encgraph.tables import TableRow
+from encgraph.sources import chats, images, requestlists, tables
+from encgraph.sources.tables import TableRow
 
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 """Wraps what is read one by one, as `tqdm` does."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from encgraph import bulk, ladders, sizes, sweep
-from encgraph.bulk import Batches, Floats, Ints
+from encgraph import sizes
 from encgraph.costs import Costs
-from encgraph.ladders import Given
+from encgraph.fitting import bulk, ladders, sweep
+from encgraph.fitting.bulk import Batches, Floats, Ints
+from encgraph.fitting.ladders import Given
 from encgraph.records import Capacity, Plan
 
 DENSE = 24

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from encgraph import sweep
-from encgraph.bulk import Batches, Floats
 from encgraph.costs import Costs
 from encgraph.errors import require
+from encgraph.fitting import sweep
+from encgraph.fitting.bulk import Batches, Floats
 from encgraph.records import Item, Plan
 from encgraph.results import Latency, Memory
 

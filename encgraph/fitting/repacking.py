@@ -12,12 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from encgraph import ladders, shapes, sweep
 from encgraph.costs import Costs
-from encgraph.judging import Prediction, predict
-from encgraph.posing import Candidate, Limits, Problem, pose
+from encgraph.fitting import ladders, shapes, sweep
+from encgraph.fitting.judging import Prediction, predict
+from encgraph.fitting.posing import Candidate, Limits, Problem, pose
+from encgraph.fitting.shapes import Shape, Target
 from encgraph.records import Item, Plan
-from encgraph.shapes import Shape, Target
 
 ROUNDS = 3
 """Most times that bins are packed again for one number of graphs."""

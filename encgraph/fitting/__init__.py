@@ -1,0 +1,1 @@
+"""How budgets are fitted: pose, dynamic programme, repack and repeat, judge."""

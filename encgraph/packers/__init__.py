@@ -1,0 +1,1 @@
+"""How packing finds graphs and searches for the cheapest split."""
