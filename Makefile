@@ -60,7 +60,7 @@ endif
 
 browser-test: setup  ## JupyterLab in a real browser
 ifneq ($(BROWSER),)
-	$(PYTEST) -p playwright -p base_url tests/browser
+	$(PYTEST) -p playwright tests/browser
 endif
 
 lab: setup  ## open JupyterLab on the notebooks

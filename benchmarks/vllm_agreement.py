@@ -16,8 +16,10 @@ from tqdm import tqdm
 
 from encgraph import bench, cards, memory, sizes, store, strategies, systems, traffic
 from encgraph.bench import System
+from encgraph.costs import Costs
+from encgraph.encoders import inputs
 from encgraph.encoders.protocol import EncoderOutput, Input
-from encgraph.results import Memory
+from encgraph.sizes import EncoderSize
 from encgraph.systems import Setting
 
 
@@ -27,16 +29,14 @@ class Manager:
     def __init__(self, folder: Path, setting: Setting) -> None:
         encoder = systems.encoder(strategies.VLLM, setting)
         self.attention = encoder.spec.attention
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        reserved, outside = torch.cuda.memory_reserved(), memory.outside_allocator(setting.device)
-        self.manager = vllm_manager.build(folder, encoder, largest=setting.largest)
-        driver = memory.outside_allocator(setting.device) - outside
-        self.memory = Memory(
-            slabs_bytes=0,
-            pool_bytes=torch.cuda.memory_reserved() - reserved,
-            driver_bytes=max(0, driver),
+        grid = sizes.near_square_grid(64, setting.size.rule)
+        warm = inputs.synthetic(
+            [grid], size=setting.size, device=setting.device, dtype=setting.dtype, seed=0
         )
+        encoder.eager(warm)
+        before = memory.used_bytes(setting.device)
+        self.manager = vllm_manager.build(folder, encoder, largest=setting.largest)
+        self.device_bytes = memory.used_bytes(setting.device) - before
         self._joined: dict[int, tuple[Sequence[Input], dict[str, object]]] = {}
 
     def __call__(self, batch: Sequence[Input]) -> list[EncoderOutput]:
@@ -53,8 +53,13 @@ def _manager(folder: Path, setting: Setting) -> System:
         execute=manager,
         attention=manager.attention,
         compiled=False,
-        memory=manager.memory,
+        device_bytes=manager.device_bytes,
     )
+
+
+def _compiled(size: EncoderSize, attention: str) -> Costs | None:
+    costs = cards.price(size, attention=attention, compiled=True)
+    return costs if costs.recorded else None
 
 
 def main() -> None:
@@ -80,6 +85,7 @@ def main() -> None:
         dtype=torch.bfloat16,
         backend="cuda",
         costs=cards.price(size, attention=given.attention),
+        compiled_costs=_compiled(size, given.attention),
         fit_on=traffic.read(given.fit_on, size, count=4000, seed=1).requests,
         largest=given.largest,
         attention=given.attention,

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from encgraph import costs, graphs, measure, meters, regimes, systems
+from encgraph import costs, graphs, measure, memory, meters, regimes, sizes, systems
+from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
 from encgraph.measure import Execute
@@ -36,6 +37,8 @@ class System:
     """None for a system that is not ours."""
     memory: Memory | None = None
     """Bytes its graphs hold; None without graphs."""
+    device_bytes: int = 0
+    """What the device lost while its graphs were made, whatever took it; 0 off CUDA."""
     counted: dict[str, int] = field(default_factory=dict)
 
 
@@ -100,6 +103,7 @@ def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
     counted: dict[str, int] = {}
     runner = systems.runner(strategy, setting)
     stack.enter_context(runner)
+    before = _warmed(runner, setting)
     runner.capture()
     runner.observe = _counter(counted)
     spec = runner.encoder.spec
@@ -110,8 +114,20 @@ def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
         compiled=spec.compiled,
         runner=runner,
         memory=runner.memory if runner.has_graphs else None,
+        device_bytes=memory.used_bytes(setting.device) - before if runner.has_graphs else 0,
         counted=counted,
     )
+
+
+def _warmed(runner: EncoderRunner, setting: Setting) -> int:
+    """Device bytes in use once what loads on first use has loaded."""
+    low = setting.size.rule.min_tokens
+    grid = sizes.near_square_grid(low, setting.size.rule)
+    warm = inputs.synthetic(
+        [grid], size=setting.size, device=setting.device, dtype=setting.dtype, seed=0
+    )
+    runner.encoder.eager(warm)
+    return memory.used_bytes(setting.device)
 
 
 def _counter(counted: dict[str, int]) -> graphs.Observe:
@@ -155,6 +171,7 @@ def _lines(bench: Bench, system: System, medians: Sequence[float]) -> Iterator[M
         memory=system.memory,
         numbers={
             **_counts(system),
+            "device_bytes": float(system.device_bytes),
             "arithmetic_floor_ms": sum(floors) / len(floors),
             "repeats_count": float(bench.repeats),
         },

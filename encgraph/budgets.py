@@ -32,6 +32,10 @@ __all__ = [
 
 REASONABLE_TOKENS = 8192
 """Largest budget of `auto`: above it the card is busy with arithmetic and launches hide behind it."""
+REASONABLE_PATCHES = 4 * REASONABLE_TOKENS
+"""The same for encoders whose items are all alike."""
+RANGE = 128
+"""Largest over smallest budget of `auto`: what a smaller one saves is too little to see."""
 
 
 def doubling(
@@ -160,16 +164,19 @@ def auto(target: Target) -> Plan:
     (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     """
     rule = target.size.rule
-    area = rule.factor**2
-    smallest = max(1, -(-rule.min_pixels // area))
-    item = max(smallest, rule.max_pixels // area)
+    if rule.min_tokens == rule.max_tokens:
+        return _by_items(target)
+    item = rule.max_tokens
     largest = min(item, REASONABLE_TOKENS)
+    smallest = max(rule.min_tokens, largest // RANGE)
     plan = doubling(smallest, largest, target=target)
-    first = (
-        f"{smallest} tokens: the smallest item, {rule.min_pixels} pixels at {area} a token; "
-        f"{plan.graphs[0].items} items, as many as the largest budget holds of it"
-    )
-    last = f"{largest} tokens: the largest item, {rule.max_pixels} pixels"
+    start = f"{smallest} tokens: the smallest item"
+    if smallest > rule.min_tokens:
+        start = (
+            f"{smallest} tokens: 1/{RANGE} of the largest; the smallest item has {rule.min_tokens}"
+        )
+    first = f"{start}; {plan.graphs[0].items} items, as many as the largest budget holds of it"
+    last = f"{largest} tokens: the largest item"
     if largest < item:
         last = (
             f"{largest} tokens: above it arithmetic hides the launches that a graph saves; "
@@ -177,6 +184,20 @@ def auto(target: Target) -> Plan:
         )
     reasons = (first, *plan.reasons[1:-1], last)
     return replace(plan, reasons=reasons if len(plan.graphs) > 1 else (first,))
+
+
+def _by_items(target: Target) -> Plan:
+    """Double the items of a replay, where every item gives as many tokens as the next."""
+    rule = target.size.rule
+    one = sizes.capacity(rule.max_tokens, rule, items=1)
+    most = max(1, REASONABLE_PATCHES // one.patches)
+    counts = [2**i for i in range(most.bit_length())]
+    graphs = [sizes.capacity(count * one.tokens, rule, items=count) for count in counts]
+    reasons = [
+        f"{graph.tokens} tokens: {graph.items} items of up to {one.patches} patches"
+        for graph in graphs
+    ]
+    return target.plan(graphs, reasons)
 
 
 def fitted(

@@ -80,7 +80,7 @@ def _reference(encoder: Encoder, graph: BudgetGraph) -> None:
     """Run once: what fails here would fail at the first replay."""
     start = time.perf_counter()
     try:
-        with torch.inference_mode():
+        with torch.no_grad():
             run(encoder, graph)
         graph.is_captured = True
     except RuntimeError as error:
@@ -95,7 +95,7 @@ def _record(
     start = time.perf_counter()
     recorded = torch.cuda.CUDAGraph()
     try:
-        with torch.inference_mode():
+        with torch.no_grad():
             with torch.cuda.stream(stream):
                 for _ in range(WARMUPS):
                     run(encoder, graph)

@@ -116,14 +116,25 @@ def flops(size: EncoderSize, load: Load) -> float:
     Source:
         2mnk a matrix product; 4 n^2 h a segment of n patches for scores and values.
     """
-    block = 2 * (4 * size.hidden**2 + 2 * size.hidden * size.intermediate)
+    matrices = 3 if size.gated else 2
+    block = 2 * (4 * size.hidden**2 + matrices * size.hidden * size.intermediate)
     embed = 2 * size.patch_width * size.hidden
-    attention = 4 * size.hidden * load.square
     wide = size.hidden * size.rule.merge_area
     merger = 2 * (wide**2 + wide * size.out) * (1 + len(size.deepstack))
     return (
-        load.patches * (size.depth * block + embed) + size.depth * attention + load.tokens * merger
+        load.patches * (size.depth * block + embed)
+        + _attention_flops(size, load)
+        + load.tokens * merger
     )
+
+
+def _attention_flops(size: EncoderSize, load: Load) -> float:
+    """Of all blocks; those that keep to windows pay for whole windows, which edges leave unfilled."""
+    if not size.window:
+        return 4 * size.hidden * size.depth * load.square
+    whole, area = len(size.full_attention), (size.window // size.rule.patch) ** 2
+    windowed = (size.depth - whole) * min(load.square, load.patches * area)
+    return 4 * size.hidden * (whole * load.square + windowed)
 
 
 def floor_ms(size: EncoderSize, load: Load, *, tflops: float = H200_BF16_TFLOPS) -> float:
@@ -155,7 +166,8 @@ def modelled(size: EncoderSize, *, tflops: float = H200_BF16_TFLOPS) -> Costs:
         return flops(size, load) / products + launches * 0.004
 
     curve = Curve(patches=_POINTS, ms=tuple(dense(p) for p in _POINTS))
-    square = 4 * size.hidden * size.depth / attends
+    whole = len(size.full_attention) if size.window else size.depth
+    square = 4 * size.hidden * whole / attends
     return Costs(
         source=f"modelled from arithmetic at {tflops:g} TFLOP/s; nothing was recorded",
         recorded=False,

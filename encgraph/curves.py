@@ -56,7 +56,7 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
     mine = [m for m in measurements if m.attention == kernels.attention]
     mine_compiled = [m for m in mine if m.compiled == kernels.compiled]
     replays = [m for m in mine_compiled if m.route is Route.REPLAY and not _whole(m)]
-    eagers = [m for m in mine if m.route is Route.EAGER]
+    eagers = [m for m in mine_compiled if m.route is Route.EAGER]
     require(
         len(replays) >= 4 and len(eagers) >= 3,
         f"no curve of {size.name} with {kernels!r} on record; there is {recorded(measurements)!r}",

@@ -131,7 +131,8 @@ class GraphSet:
         if graph.graph is not None:
             graph.graph.replay()
         else:
-            with torch.inference_mode():
+            self._refuse_stale()  # before the forward runs into what a graph would not see
+            with torch.no_grad():
                 capturing.run(self.encoder, graph)
         self.generation += 1
         self._refuse_stale()

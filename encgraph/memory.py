@@ -64,9 +64,16 @@ def pool_bytes(pool: Pool) -> int:
     return sum(int(segment["total_size"]) for segment in mine)
 
 
-def outside_allocator(device: torch.device) -> int:
-    """Device bytes in use that the allocator did not reserve: context, libraries, graphs."""
+def used_bytes(device: torch.device) -> int:
+    """Device bytes in use by anyone, with the allocator's cache emptied; 0 off CUDA."""
+    if device.type != "cuda":
+        return 0
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    return total - free - torch.cuda.memory_reserved(device)
+    return total - free
+
+
+def outside_allocator(device: torch.device) -> int:
+    """Device bytes in use that the allocator did not reserve: context, libraries, graphs."""
+    return used_bytes(device) - torch.cuda.memory_reserved(device)

@@ -53,7 +53,7 @@ class Recording:
 
     def loads(self, tokens: int, items: int) -> Iterator[list[Input]]:
         """Full with 1, 4 and 16 segments where they fit, and one smallest item."""
-        low = self.size.rule.min_pixels // self.size.rule.factor**2
+        low = self.size.rule.min_tokens
         for parts in (1, 4, 16):
             if parts <= items and tokens // parts >= low:
                 yield self._inputs(tokens // parts, parts)

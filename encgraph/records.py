@@ -183,7 +183,7 @@ class Plan:
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
-        keys = [(c.tokens, c.items, c.longest_segment) for c in self.graphs]
+        keys = [(c.tokens, c.items, c.longest_segment, c.patches) for c in self.graphs]
         require(
             all(a < b for a, b in pairwise(keys)),
             f"token budgets must be strictly increasing, got {[c.tokens for c in self.graphs]!r}",

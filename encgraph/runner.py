@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
-from encgraph import graphs, packing, watch
+from encgraph import graphs, packing, rows, watch
 from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
 from encgraph.errors import CaptureError, StaleBufferError
 from encgraph.graphs import GraphSet, Observe
@@ -33,8 +30,9 @@ from encgraph.records import (
 from encgraph.results import Memory
 
 PackerOf = Callable[[Plan], packing.Packer]
-Own = Callable[[Tensor, Sequence[int], Sequence[int]], list[EncoderOutput]]
 Present = TypeVar("Present")
+Refusal = ValueError | TypeError
+"""What is wrong with one item."""
 OWNERSHIPS = ("one_copy", "clone_each")
 
 
@@ -154,11 +152,35 @@ class EncoderRunner:
             ValueError: If an input contradicts its own sizes; names it.
             StaleBufferError: If the encoder changed since capture.
         """
-        own = _one_copy if self.ownership == "one_copy" else _clone_each
+        own = rows.one_copy if self.ownership == "one_copy" else rows.clone_each
         outputs: list[EncoderOutput | None] = [None] * len(batch)
         for done in self._run(batch, own):
             outputs[done.item] = done._output
         return [_present(output, index) for index, output in enumerate(outputs)]
+
+    def execute_each(self, batch: Sequence[Input]) -> list[EncoderOutput | Refusal]:
+        """Encode what can be encoded; a bad item does not fail the others.
+
+        Args:
+            batch: As for `execute`; unlike there, an item may be wrong.
+
+        Returns:
+            In batch order, an output, or the error that `execute` would have raised for that item.
+
+        Raises:
+            StaleBufferError: If the encoder changed since capture; no item is to blame for that.
+        """
+        refused = [self._refusal(value, index) for index, value in enumerate(batch)]
+        pairs = zip(batch, refused, strict=True)
+        outputs = iter(self.execute([value for value, error in pairs if error is None]))
+        return [next(outputs) if error is None else error for error in refused]
+
+    def _refusal(self, value: Input, index: int) -> Refusal | None:
+        try:
+            self._item(value, index)
+        except (ValueError, TypeError) as error:
+            return error
+        return None
 
     def borrow(self, batch: Sequence[Input]) -> list[Borrowed]:
         """Encode a batch without the copy out of the slab.
@@ -167,11 +189,11 @@ class EncoderRunner:
         earlier items' `.tensor()` raises. Fallbacks are always there.
         """
         outputs: list[Borrowed | None] = [None] * len(batch)
-        for done in self._run(batch, _split):
+        for done in self._run(batch, rows.split):
             outputs[done.item] = done
         return [_present(output, index) for index, output in enumerate(outputs)]
 
-    def _run(self, batch: Sequence[Input], own: Own) -> Iterator[Borrowed]:
+    def _run(self, batch: Sequence[Input], own: rows.Own) -> Iterator[Borrowed]:
         items = [self._item(value, index) for index, value in enumerate(batch)]
         for modality in dict.fromkeys(item.modality for item in items):
             members = [index for index, item in enumerate(items) if item.modality == modality]
@@ -185,9 +207,15 @@ class EncoderRunner:
         if not isinstance(value, Input):
             raise TypeError(f"item {index} must be an Input, got {type(value).__name__}")
         try:
-            return self.encoder.item_spec(value)
+            item = self.encoder.item_spec(value)
         except ValueError as error:
             raise ValueError(f"item {index}: {error}") from error
+        if item.tokens != value.item.tokens:
+            raise ValueError(
+                f"item {index} must have the {item.tokens!r} tokens of its tensors, "
+                f"got {value.item.tokens!r}; make its sizes from its grid"
+            )
+        return item
 
     def _pack(self, modality: Modality, items: Sequence[Item]) -> Packing:
         if self._graphs is None or self._packer is None:
@@ -197,7 +225,7 @@ class EncoderRunner:
         return self._packer(items)
 
     def _replay(
-        self, batch: Sequence[Input], members: Sequence[int], part: Bin, own: Own
+        self, batch: Sequence[Input], members: Sequence[int], part: Bin, own: rows.Own
     ) -> Iterator[Borrowed]:
         assert self._graphs is not None
         inputs = [batch[index] for index in members]
@@ -212,7 +240,7 @@ class EncoderRunner:
             packed = self._graphs.replay(part.capacity, inputs)
             counts = [value.item.tokens for value in inputs]
             outputs = own(packed, counts, self.encoder.spec.widths)
-        borrowed = self._graphs if own is _split else None
+        borrowed = self._graphs if own is rows.split else None
         for index, output in zip(members, outputs, strict=True):
             yield Borrowed(index, output, borrowed, self._graphs.generation)
 
@@ -237,7 +265,7 @@ class EncoderRunner:
         )
         with self.observe(step):
             outputs = self.encoder.eager(inputs)
-        _check_outputs(outputs, indices, inputs, self.encoder.spec.widths)
+        rows.check(outputs, indices, inputs, self.encoder.spec.widths)
         for index, output in zip(indices, outputs, strict=True):
             yield Borrowed(index, output, None, 0)
 
@@ -245,46 +273,6 @@ class EncoderRunner:
 def _all_eager(items: Sequence[Item], reason: FallbackReason) -> Packing:
     everything = tuple(Fallback(item=index, reason=reason) for index in range(len(items)))
     return Packing(bins=(), fallback=everything)
-
-
-def _split(packed_TW: Tensor, counts: Sequence[int], widths: Sequence[int]) -> list[EncoderOutput]:
-    """Views of each item's rows, outputs apart."""
-    columns = torch.split(packed_TW, list(widths), dim=1)
-    rows = zip(*(torch.split(column, list(counts)) for column in columns), strict=True)
-    return [EncoderOutput(main=main, extra=tuple(extra)) for main, *extra in rows]
-
-
-def _one_copy(
-    packed_TW: Tensor, counts: Sequence[int], widths: Sequence[int]
-) -> list[EncoderOutput]:
-    """One clone of all rows; items are views of it, so one kept item keeps its replay's rows."""
-    return _split(packed_TW.clone(), counts, widths)
-
-
-def _clone_each(
-    packed_TW: Tensor, counts: Sequence[int], widths: Sequence[int]
-) -> list[EncoderOutput]:
-    """One clone an item, as vLLM does."""
-    rows = torch.split(packed_TW, list(counts))
-    return [_split(r.clone(), [r.shape[0]], widths)[0] for r in rows]
-
-
-def _check_outputs(
-    outputs: Sequence[EncoderOutput],
-    indices: Sequence[int],
-    inputs: Sequence[Input],
-    widths: Sequence[int],
-) -> None:
-    """Type, count, rows and widths of what an encoder returned."""
-    if len(outputs) != len(inputs):
-        raise RuntimeError(f"eager must return {len(inputs)} outputs, got {len(outputs)!r}")
-    for index, output, value in zip(indices, outputs, inputs, strict=True):
-        if not isinstance(output, EncoderOutput):
-            raise RuntimeError(f"item {index}: eager must return EncoderOutput, got {output!r}")
-        expected = [(value.item.tokens, width) for width in widths]
-        shapes = [tuple(tensor.shape) for tensor in output.tensors]
-        if shapes != expected:
-            raise RuntimeError(f"item {index}: outputs must have shapes {expected}, got {shapes}")
 
 
 def _present(value: Present | None, index: int) -> Present:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 import encgraph
-from encgraph import checks, facts, graphs, measure, meters, systems
+from encgraph import facts, graphs, measure, meters, systems
+from encgraph.checks import parity, poison
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
 from encgraph.measure import Recorder
@@ -135,17 +136,17 @@ def _execute(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     exact = study.setting.dtype == torch.float32
     stock = runner.encoder.stock().eager
     oracle = None if exact else runner.encoder.oracle().eager
-    found: list[checks.ItemParity] = []
+    found: list[parity.ItemParity] = []
     progress = study.options.progress
     for index, batch in enumerate(progress(_sized(study), "verify")):
         before = len(recorder.steps)
-        compared = checks.parity(runner.execute, [batch], eager=stock, oracle=oracle)
+        compared = parity.compare(runner.execute, [batch], eager=stock, oracle=oracle)
         found += [replace(item, item=len(found) + item.item) for item in compared.items]
         timed = [
             facts.TimedStep(step=t.step, ms=t.ms, request=index) for t in recorder.steps[before:]
         ]
         study.gathered["steps"] = (*study.gathered.get("steps", ()), *timed)
-        checks.demand(compared)
+        parity.demand(compared)
     _settle(study, found, exact)
 
 
@@ -165,14 +166,14 @@ class _Batches:
         return systems.batches(self.study.traffic, self.study.setting)
 
 
-def _settle(study: Study, found: Sequence[checks.ItemParity], exact: bool) -> None:
+def _settle(study: Study, found: Sequence[parity.ItemParity], exact: bool) -> None:
     """Facts that follow from the executed steps and the comparison."""
     steps = [timed.step for timed in study.gathered.get("steps", ())]
     study.gathered |= {
         "packing": facts.PackingFacts.of(steps),
         "fallbacks": facts.FallbackFacts.by_reason(steps),
     }
-    worst = checks.Parity(items=tuple(found), oracle="").worst
+    worst = parity.Parity(items=tuple(found), oracle="").worst
     if worst is not None:
         study.gathered["parity"] = facts.ParityFacts(
             items=len(found),
@@ -198,7 +199,7 @@ def _poison(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
             and len(batch) <= graph.capacity.items
         ]
         if fits:
-            passed = checks.poison(runner.graphs, batch, graph=fits[-1])
+            passed = poison.survives(runner.graphs, batch, graph=fits[-1])
             study.gathered["parity"] = replace(study.gathered["parity"], poison_passed=passed)
             return
 

@@ -47,15 +47,22 @@ class Setting:
     dtype: torch.dtype
     backend: str
     costs: Costs
+    """Of the plain body."""
     fit_on: Sequence[Sequence[Item]]
     """Requests that budgets are fitted on; disjoint from those measured."""
     largest: int
     """Tokens of the largest budget."""
     max_graphs: int = 16
     max_bytes: int | None = None
+    compiled_costs: Costs | None = None
+    """Of the compiled body; None prices it as the plain one."""
     attention: str = "auto"
     """Used where the strategy leaves it open."""
     seed: int = 0
+
+    def price(self, strategy: Strategy) -> Costs:
+        """The cost model of the body a strategy runs."""
+        return self.compiled_costs or self.costs if strategy.compiled else self.costs
 
     def target(self, strategy: Strategy) -> Target:
         """What a plan is made for."""
@@ -72,7 +79,7 @@ def plan(strategy: Strategy, setting: Setting) -> Plan:
     target = setting.target(strategy)
     if strategy.plan is None:
         return Plan(graphs=(), encoder=setting.size.name, dtype=target.dtype)
-    smallest = setting.size.rule.min_pixels // setting.size.rule.factor**2
+    smallest = setting.size.rule.min_tokens
     if strategy.plan == "doubling":
         return budgets.doubling(smallest, setting.largest, target=target, items=VLLM_ITEMS)
     if strategy.plan == "fitted":
@@ -84,7 +91,7 @@ def _fitted(strategy: Strategy, setting: Setting, target: Target) -> Plan:
     fit = budgets.fitted(
         setting.fit_on,
         target=target,
-        costs=setting.costs,
+        costs=setting.price(strategy),
         limits=budgets.Limits(
             max_graphs=setting.max_graphs,
             max_bytes=setting.max_bytes,
@@ -103,7 +110,7 @@ def predictions(
     """What each strategy's plan is predicted to take on requests, by the setting's cost model."""
     return {
         strategy.name: budgets.judge(
-            requests, plan(strategy, setting), costs=setting.costs, pack=strategy.packing
+            requests, plan(strategy, setting), costs=setting.price(strategy), pack=strategy.packing
         )
         for strategy in strategies
     }
@@ -121,6 +128,7 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
         eager_forward=strategy.eager,
         fill_rule=strategy.fill,
         attention_slab=strategy.slabs == "shared",
+        compiled=strategy.compiled,
     )
 
 
@@ -143,7 +151,7 @@ def runner(
         encoder=encoder(strategy, setting),
         plan=planned or plan(strategy, setting),
         backend=setting.backend,
-        packer=partial(_packer, rule=strategy.packing, costs=setting.costs),
+        packer=partial(_packer, rule=strategy.packing, costs=setting.price(strategy)),
         slabs=strategy.slabs,
         ownership=strategy.ownership,
         observe=observe,

@@ -7,7 +7,7 @@ import torch
 from helpers_sync import SyncAuditor
 from torch.nn.functional import scaled_dot_product_attention
 
-from encgraph.attention import choose, fa3, sdpa
+from encgraph.attention import choose, fa3, loop, sdpa
 
 CPU = torch.device("cpu")
 CARD = torch.cuda.is_available()
@@ -30,52 +30,57 @@ def by_segment(q, k, v, offsets):
     return torch.cat(parts)
 
 
+@pytest.mark.parametrize("portable", [sdpa, loop])
 @pytest.mark.parametrize(
     "offsets", [[0, 7], [0, 300, 301, 640, 700], [0, 5, 5, 9, 9], [0, 1, 2, 3]]
 )
-def test_sdpa_equals_one_call_a_segment(offsets):
+def test_packed_attention_equals_one_call_a_segment(portable, offsets):
     q, k, v = made(1000)
     longest = max(b - a for a, b in pairwise(offsets))
     slots = torch.tensor(offsets + [offsets[-1]] * 3, dtype=torch.int32)
-    result = sdpa.attend(q, k, v, slots, longest, scale=SCALE)
+    result = portable.attend(q, k, v, slots, longest, scale=SCALE)
     live = offsets[-1]
     torch.testing.assert_close(result[:live], by_segment(q, k, v, offsets))
     assert (result[live:] == 0).all()
 
 
-def test_a_longest_bound_above_the_rows_is_allowed():
+@pytest.mark.parametrize("portable", [sdpa, loop])
+def test_a_longest_bound_above_the_rows_is_allowed(portable):
     q, k, v = made(20)
     slots = torch.tensor([0, 20], dtype=torch.int32)
-    result = sdpa.attend(q, k, v, slots, 4096, scale=SCALE)
+    result = portable.attend(q, k, v, slots, 4096, scale=SCALE)
     torch.testing.assert_close(result, by_segment(q, k, v, [0, 20]))
 
 
-def test_rows_outside_every_segment_stay_as_out_had_them():
+@pytest.mark.parametrize("portable", [sdpa, loop])
+def test_rows_outside_every_segment_stay_as_out_had_them(portable):
     q, k, v = made(32)
     out = torch.full((32, HEADS, WIDTH), 5.0)
     slots = torch.tensor([0, 10, 20, 20], dtype=torch.int32)
-    result = sdpa.attend(q, k, v, slots, 10, scale=SCALE, out=out)
+    result = portable.attend(q, k, v, slots, 10, scale=SCALE, out=out)
     assert result is out
     assert (out[20:] == 5).all()
     torch.testing.assert_close(out[:20], by_segment(q, k, v, [0, 10, 20]))
 
 
-def test_no_live_row_at_all_gives_zeros():
+@pytest.mark.parametrize("portable", [sdpa, loop])
+def test_no_live_row_at_all_gives_zeros(portable):
     q, k, v = made(8)
     slots = torch.zeros(3, dtype=torch.int32)
-    assert (sdpa.attend(q, k, v, slots, 8, scale=SCALE) == 0).all()
+    assert (portable.attend(q, k, v, slots, 8, scale=SCALE) == 0).all()
 
 
-def test_sdpa_never_synchronizes():
+@pytest.mark.parametrize("portable", [sdpa, loop])
+def test_packed_attention_never_synchronizes(portable):
     q, k, v = made(600)
     slots = torch.tensor([0, 300, 600], dtype=torch.int32)
     with SyncAuditor() as auditor:
-        sdpa.attend(q, k, v, slots, 300, scale=SCALE)
+        portable.attend(q, k, v, slots, 300, scale=SCALE)
     assert auditor.found == []
 
 
-def test_auto_off_the_card_is_sdpa():
-    assert choose.named("auto", device=CPU, dtype=torch.float32).name == "sdpa"
+def test_auto_off_the_card_is_a_loop_over_segments():
+    assert choose.named("auto", device=CPU, dtype=torch.float32).name == "loop"
 
 
 @pytest.mark.parametrize("name", ["flash", "fa3", "cudnn"])

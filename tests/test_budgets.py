@@ -77,11 +77,19 @@ def test_quantile_without_requests_or_budgets_is_refused() -> None:
 def test_auto_covers_the_encoder_with_a_reason_for_each_number(name: str) -> None:
     target = Target(size=sizes.named(name), dtype="float16")
     plan = budgets.auto(target)
-    assert plan.token_budgets[0] == 64
-    assert plan.token_budgets[-1] == 8192
+    rule = target.size.rule
+    first, last = plan.token_budgets[0], plan.token_budgets[-1]
     assert len(plan.reasons) == len(plan.graphs)
-    assert "smallest item" in plan.reasons[0]
-    assert "16384 tokens, run eager" in plan.reasons[-1]
+    if rule.min_tokens == rule.max_tokens:
+        assert first == rule.max_tokens
+        assert all(graph.tokens == graph.items * first for graph in plan.graphs)
+    else:
+        assert last == min(rule.max_tokens, budgets.REASONABLE_TOKENS)
+        assert rule.min_tokens <= first <= max(rule.min_tokens, last // 128)
+        assert "smallest item" in plan.reasons[0]
+    if name == "qwen3-vl-8b":
+        assert (first, last) == (64, 8192)
+        assert "16384 tokens, run eager" in plan.reasons[-1]
     assert (plan.encoder, plan.dtype) == (name, "float16")
 
 

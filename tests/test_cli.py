@@ -102,7 +102,7 @@ def test_doctor_says_what_is_used_and_what_is_missing() -> None:
     found = read_json("doctor")
     assert found["environment"]["encgraph"] == encgraph.__version__
     names = [a["name"] for a in found["attention"]]
-    assert {"fa3", "flash", "cudnn", "sdpa"} == set(names)
+    assert {"fa3", "flash", "cudnn", "loop", "sdpa"} == set(names)
     assert found["used"] in names
     assert (found["environment"]["gpu"] is None) == (found["backend"] == "reference")
     assert f"{found['used']}" in passes("doctor")

@@ -107,3 +107,43 @@ def test_an_item_s_own_sides_give_its_own_grid():
 def test_an_item_that_is_no_whole_tokens_is_refused():
     with pytest.raises(ValueError, match="10 patches in 1 frames"):
         inputs.synthetic([Item(tokens=3, patches=10)], size=TINY)
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen2.5-vl-tiny", "qwen2-vl-tiny", "glm4v-tiny", "pixtral-tiny", "qwen3-vl-tiny"]
+)
+def test_every_packed_family_reads_files_with_the_grid_its_rule_promises(name, tmp_path):
+    size = sizes.named(name)
+    for width, height in ((300, 200), (31, 500), (1100, 900)):
+        path = tmp_path / f"{width}.png"
+        Image.effect_noise((width, height), 60).convert("RGB").save(path)
+        made = inputs.from_files([path], size)[0]
+        assert made.grid == sizes.image_grid(width, height, size.rule)
+        assert made.pixels.shape == (made.item.patches, size.patch_width)
+        assert (made.item.width, made.item.height) == (width, height)
+
+
+def test_pixtral_patches_put_together_are_the_processors_image(tmp_path):
+    from encgraph.encoders import registry
+
+    path = tmp_path / "image.png"
+    Image.effect_noise((90, 60), 60).convert("RGB").save(path)
+    size = sizes.named("pixtral-tiny")
+    value = inputs.from_files([path], size)[0]
+    processor = inputs.PixtralImageProcessorPil(
+        size={"longest_edge": 1024}, patch_size={"height": 16, "width": 16}
+    )
+    with Image.open(path) as image:
+        whole = processor(images=[image.convert("RGB")], return_tensors="pt")
+    encoder = registry.named("pixtral-tiny", device="cpu", dtype=torch.float32)
+    sides = [tuple(side) for side in whole["image_sizes"]]
+    with torch.no_grad():
+        true = encoder.module(whole["pixel_values"], image_sizes=sides).last_hidden_state[0]
+    torch.testing.assert_close(encoder.eager([value])[0].main, true, rtol=1e-4, atol=1e-5)
+
+
+def test_a_family_without_a_reader_is_refused(tmp_path):
+    from dataclasses import replace
+
+    with pytest.raises(ValueError, match=r"files are read for families .*got 'other'"):
+        inputs.from_files([], replace(TINY, family="other"))

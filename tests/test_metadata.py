@@ -119,3 +119,17 @@ def test_the_builder_launches_few_kernels():
     views = ("aten::select", "aten::slice", "aten::as_strided", "aten::unbind", "aten::unsqueeze")
     outer = [e for e in recorded.events() if e.cpu_parent is None and e.name not in views]
     assert len(outer) < 60, sorted({e.name for e in outer})
+
+
+def test_offsets_never_decrease():
+    """Whatever is in the grid, images in a graph sized for frames included."""
+    generator = torch.Generator().manual_seed(0)
+    for frames in (1, 4):
+        for count in range(9):
+            sides = 2 * torch.randint(1, 9, (count, 2), generator=generator)
+            steps = torch.randint(1, frames + 1, (count, 1), generator=generator)
+            padding = torch.tensor([metadata.padding_grid(2)] * (9 - count))
+            grid = torch.cat((torch.cat((steps, sides), 1), padding))
+            made = metadata.build(grid, patches=4096, segments=40, side=8, merge=2)
+            assert (made.offsets.diff() >= 0).all()
+            assert made.offsets[-1] == (steps[:, 0] * sides.prod(1)).sum()

@@ -14,24 +14,41 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = """
-encgraph.attention.choose: Attend Attention FAST FUNCTIONS NAMES available missing named register
+encgraph.attention.choose: Attend Attention FUNCTIONS NAMES PARTICULAR available missing named register
 encgraph.attention.cudnn: ELEMENTS Planned Shape attend missing
 encgraph.attention.fa3: ARGUMENTS INSIDE_VLLM VARIABLE attend library missing
 encgraph.attention.flash: attend missing
+encgraph.attention.loop: attend missing
+encgraph.attention.operators: Operator define
 encgraph.attention.sdpa: LEAST_ROWS attend keep_dead_rows
+encgraph.attention.windowed: Segments attend
+encgraph.balance: Assignment RULES RankMs Rule by_weight count exact_ms longest_first patches price_ms round_robin rule tokens
 encgraph.bench: Bench System run summaries
-encgraph.budgets: REASONABLE_TOKENS auto doubling fitted quantile
+encgraph.budgets: RANGE REASONABLE_PATCHES REASONABLE_TOKENS auto doubling fitted quantile
 encgraph.capturing: BudgetGraph Recording WARMUPS run session
 encgraph.cards: PREFERRED known price recorded
-encgraph.checks: EAGER_MULTIPLE Execute FLOAT32_TOLERANCE ItemParity Parity demand distance parity poison
+encgraph.checks.audit: Cached check forward paths
+encgraph.checks.bad_inputs: BAD SAME_RATIO SPOILED Spoil check
+encgraph.checks.checked: Checked MOST_DETAILS lines not_run of
+encgraph.checks.conformance: MEMBERS buffers fallback fill forward methods missing
+encgraph.checks.fixture: CheckEncoder check_encoder
+encgraph.checks.ownership: borrowing check
+encgraph.checks.parity: EAGER_MULTIPLE Execute FLOAT32_TOLERANCE ItemParity Parity compare demand distance
+encgraph.checks.poison: POISONS SAME_RATIO SENTINEL check contagion survives
+encgraph.checks.running: boundaries capture clips full_budget last_row parity
+encgraph.checks.stale: CHANGES Change FACTOR REFUSED edited_weight refused
+encgraph.checks.subject: MakeInputs Subject TILE synthetic
+encgraph.checks.suite: FILLED NAMES RUNNING Running SIZED STATIC Static run
+encgraph.checks.watching: COPIES Call FACTORIES HERE METHODS OPERATORS Offence PLAIN Place TORCH WAITS WAITS_ON_CPU_ONLY Watching watched
 encgraph.cli.app: EXPECTED OneLineErrors app main
 encgraph.cli.benching: Wanted keep show
-encgraph.cli.checking: Checked ITEMS show
+encgraph.cli.checking: MASKED NAME_WIDTH show
+encgraph.cli.drawing: Against HtmlOnly On PapersOut figures
 encgraph.cli.health: Attended Health OPTIONAL look show
 encgraph.cli.listing: Listed SHOWN_SKIPPED Summed encoders listed remarks traffic
 encgraph.cli.look: doctor encoders traffic
 encgraph.cli.machines: DEFAULT_CARD Machine STAND_IN chosen costed costs_of
-encgraph.cli.options: AsJson Backend BackendName Card Count EncoderName Engine Export Largest MaxGraphs MemoryLimit Method Out Repeats Seed Source StrategyName StrategyNames num_bytes
+encgraph.cli.options: AsJson Backend BackendName Card Count EncoderName Engine Export Largest MaxGraphs MemoryLimit Method Out Repeats Seed Source StrategyName StrategyNames encoder_names num_bytes
 encgraph.cli.output: bar console file folder line machine note reading table write
 encgraph.cli.plan: plan
 encgraph.cli.planning: FIT_SHARE Parts Planned Requests VLLM_LARGEST Wanted defaults make parted planned rule
@@ -45,20 +62,56 @@ encgraph.codec: Record decode dumps encode loads
 encgraph.costs: BLOCK_PATCHES Costs Curve H200_BF16_TFLOPS floor_ms flops modelled row_bytes
 encgraph.curves: Fitness Kernels Terms check experiment fit recorded
 encgraph.datadir: root
-encgraph.encoders.inputs: from_files grid_of synthetic
-encgraph.encoders.metadata: Metadata build copy_into host host_offsets padding_grid to_device
-encgraph.encoders.packed: copy_pixels cut wrong
-encgraph.encoders.protocol: Buffers Encoder EncoderOutput EncoderSpec Input
-encgraph.encoders.qwen_vl: CHOICES LONGEST_SIDE QwenVL
-encgraph.encoders.registry: BIAS_STD PREFIXES Switches from_pretrained named
-encgraph.encoders.towers: LinearPatchEmbed ReadyPositions ReadyRotary arguments face ready_arguments with_ready_positions
+encgraph.encoders.building: BIAS_STD empty randomise
+encgraph.encoders.clip: FAMILY config_of size_of
+encgraph.encoders.compiling: BACKEND compilations compile_blocks
+encgraph.encoders.dino: DINOV2 DINOV2_REGISTERS DINOV3 UncachedRotary config2_of config2_registers_of config3_of resolution_of size2_of size3_of uncached
+encgraph.encoders.faces: itself with_attention with_children
+encgraph.encoders.fixed: Fixed Run Slot image_slot patches_of pooled_of whole
+encgraph.encoders.fixed_family: ATTENTIONS FixedFamily counted eager_of mapped saved_name saved_size whole_config
+encgraph.encoders.gemma3: FAMILY Gemma3Features config_of size_of
+encgraph.encoders.glm4v: Glm4v SidesEmbeddings
+encgraph.encoders.idefics3: FullTileEmbeddings IDEFICS3 MAX_TILES ONE_HEAD SMOLVLM TileFeatures UNMASKED full_tiles idefics3_of size_of smolvlm_of
+encgraph.encoders.inputs: READERS Reader from_files grid_of synthetic
+encgraph.encoders.internvl: FAMILY InternVLFeatures MAX_TILES config_of shuffled size_of
+encgraph.encoders.metadata: Metadata Places build copy_into host host_offsets item_table locate padding_grid places to_device
+encgraph.encoders.naflex_rows: NaFlexEmbeddings compacted resize_weights
+encgraph.encoders.packed: CHOICES check_switches copy_pixels cut saved_rule spec wrong
+encgraph.encoders.packed_family: PackedFamily
+encgraph.encoders.packed_tower: PackedTower
+encgraph.encoders.pixtral: Pixtral
+encgraph.encoders.protocol: Buffers Encoder EncoderOutput EncoderSpec Input Switches
+encgraph.encoders.qwen2_5_vl: Qwen25VL
+encgraph.encoders.qwen2_vl: Qwen2VL
+encgraph.encoders.qwen_vl: LONGEST_SIDE QwenVL
+encgraph.encoders.registry: Build FAMILIES Family Load from_pretrained named
+encgraph.encoders.rows: copy_ends lengthened require_floats require_sizes
+encgraph.encoders.samples: LAYOUTS sample
+encgraph.encoders.saved: Files inside load
+encgraph.encoders.segments: POOLINGS Pooling Segmented padded pooled_rows segmented
+encgraph.encoders.siglip2_naflex: MAX_PATCHES NaFlex build config_of load
+encgraph.encoders.siglip: FAMILY config_of size_of
+encgraph.encoders.text: INTEGERS PackedText Positions
+encgraph.encoders.text_attention: register
+encgraph.encoders.text_families: BERT MODERNBERT TextFamily XLM_ROBERTA after_padding bert_of counted modernbert_of pooling_of saved_pooling xlm_roberta_of
+encgraph.encoders.towers: LinearPatchEmbed ReadyPositions ReadyRotary arguments attention_config face ready_arguments with_config with_ready_positions
+encgraph.encoders.whisper: FAMILY MAX_WINDOWS STRIDE config_of size_of window
+encgraph.encoders.windows: Windows build most
+encgraph.encoders.wrap: Call call fixed
 encgraph.errors: CaptureError ParityError StaleBufferError require
+encgraph.evidence: FIT_REQUESTS LARGEST bench curve kernels
 encgraph.export: FIRST_VLLM RENAMED_VLLM VllmFlags vllm
+encgraph.exporting: PICTURES WIDTHS Written browser differences figure_hash missing normalised_pdf normalised_svg tools write
 encgraph.facts: CardPrediction EncoderFacts FallbackFacts GraphState Jitter Latencies Number PackingFacts ParityFacts Report SkippedFile TimedStep TrafficFacts quantile
+encgraph.figures.benches: ladder latency_against_tokens memory_by_strategy regimes_compared speedups
+encgraph.figures.curves: bytes_by_capacity floors replay_cost spread
 encgraph.figures.latency: jitter latency_by_route_and_size latency_quantiles speedup_by_size strategies_compared
 encgraph.figures.memory: memory_by_part
+encgraph.figures.packings: bins_of_batch budget_ruler
+encgraph.figures.ranks: burst_loads speedup_by_ranks
 encgraph.figures.replays: fallback_reasons fill
-encgraph.figures.template: ENCGRAPH FONT GRID INK PADDING PART_COLOURS ROUTE_COLOURS ROUTE_SYMBOLS STRATEGY_COLOURS TRAFFIC colour figure label log_tokens wrapped
+encgraph.figures.template: ENCGRAPH FONT GRID INK PADDING PART_COLOURS ROUTE_COLOURS ROUTE_SYMBOLS STRATEGY_COLOURS TIMES TRAFFIC colour figure label log_tokens sourced uid wrapped
+encgraph.figures.tradeoffs: RULE_COLOURS break_even_map latency_by_graphs memory_by_graphs optimality_gap padding_by_graphs
 encgraph.figures.traffic: budgets_over_traffic traffic_histogram
 encgraph.fitting.bulk: Batches Floats Group Ints Priced WIDEST_ITEMS eager_ms ends find fits joined load_ms runs subsets
 encgraph.fitting.judging: Prediction check judge predict
@@ -68,12 +121,44 @@ encgraph.fitting.repacking: CLOSE_OFFER CLOSE_RATIO Choice Fit ROUNDS fit repack
 encgraph.fitting.shapes: DENSE Rung Shape Target explained offered
 encgraph.fitting.sweep: Outcome Part Rule pack
 encgraph.graphs: BACKENDS GraphSet Observe State capture unobserved
+encgraph.magic: Profile load recording runners
 encgraph.measure: Execute Recorder Timed event interleaved jitter latency synchronize wall_ms
-encgraph.memory: Growth Peak Pool growth outside_allocator peak pool_bytes
+encgraph.memory: Growth Peak Pool growth outside_allocator peak pool_bytes used_bytes
 encgraph.meters: DRIVER_FILE PROCESSOR_FILE device environment wall
+encgraph.microscope: BUDGET Careless ENCODER LARGE Look Microscope RowState SMALL Safeguards
+encgraph.model_runner.adapters: DUMMY Slot
+encgraph.model_runner.answering: Completion Parts Wanted answer
+encgraph.model_runner.batches: Laid check_room lay
+encgraph.model_runner.cache: EncoderCache content_key weights_mark
+encgraph.model_runner.captures: NO_PLAN decoder encoder warning
+encgraph.model_runner.decoding: Decoder
+encgraph.model_runner.encoding: Encode stock through
+encgraph.model_runner.facts: CacheFacts CaptureReport NOTHING Options PartCapture StageTimes
+encgraph.model_runner.gates: CONDITIONS Decision Gates Row Said TABLE Why conditions decide row warning
+encgraph.model_runner.keyvalues: KeyValueSlabs argument
+encgraph.model_runner.models: ATTENTIONS TEXT_SIZES TextSize check named supports
+encgraph.model_runner.prompts: Prompt Run compose position_ids runs
+encgraph.model_runner.runner: ModelRunner PACKER
+encgraph.model_runner.scatter: Embedded check embed
+encgraph.model_runner.stepping: DecodeStep Where
+encgraph.model_runner.timing: Stopwatch
 encgraph.packers.lookup: Lookup NOTHING Size joined load_of nearest_reason size_of to_packing total
 encgraph.packers.search: Bins CONTIGUOUS_ITEMS EXACT_ITEMS Found Prices Runs Walk contiguous edges exact one_step
 encgraph.packing: PACKINGS Packer ascending cheapest first_fit_decreasing one_each packer predicted_ms smallest why_not
+encgraph.papers: BENCH PLANNED Paper SHOWN_GRAPHS catalogue figure
+encgraph.parallel.gathering: GATHERS Gather Rows named padded_exchange padded_rows uneven_exchange uneven_rows
+encgraph.parallel.identity: SAMPLES differences facts weights_digest
+encgraph.parallel.notices: Board CAUSE_CHARACTERS Notice RankError Value
+encgraph.parallel.ranks: DEVICES Ranks TIME_LIMIT_S connect
+encgraph.parallel.sharded: Lazy OWNERSHIPS ShardedRunner Share
+encgraph.published.audio: SIZES window_rule
+encgraph.published.glm4v: GLM4V_RULE SIZES
+encgraph.published.images: BASE CLIP DINOV2 DINOV2_REGISTERS DINOV3 LARGE NAFLEX SIGLIP SIZES SO400M TINY TOY naflex_rule square tower
+encgraph.published.pixtral: PIXTRAL_RULE SIZES rule
+encgraph.published.qwen_vl: QWEN2_VL_RULE QWEN3_VL_RULE SIZES TINY
+encgraph.published.text: BASE LARGE SIZES TINY TOY text_rule
+encgraph.published.tiles: GEMMA3 IDEFICS3 INTERNVL INTERN_300M SIZES
+encgraph.readings: RegimeLatency mean_speedup ordered preferred regimes requests source summaries
 encgraph.recording: CAPS Progress Recording SLOW_MS TOKENS record
 encgraph.records: Bin Capacity DIMENSIONS Fallback FallbackReason Item Load Modality Packing Plan Route SCHEMA Step
 encgraph.regimes: Regime RequestTimes SIZE_EDGES by_size
@@ -84,9 +169,14 @@ encgraph.report.page: render write
 encgraph.report.sections: change environment fallbacks header latency notices parity plan traffic verdicts
 encgraph.report.style: CSS
 encgraph.report.text: Html TIMES bare_ms definitions element esc factor join mib ms percent plural prose seconds table
+encgraph.resizing: RESIZES image_grid video_grid
 encgraph.results: CLOCKS Environment Latency Measurement Memory UNITS
-encgraph.runner: Borrowed EncoderRunner OWNERSHIPS Own PackerOf Present
-encgraph.sizes: EncoderSize Grid MAX_ASPECT QWEN3_VL_RULE SIZES TINY TokenRule capacity image_grid item named near_square_grid video_grid
+encgraph.rows: Own check clone_each one_copy split
+encgraph.rules: EncoderSize Grid LAYOUTS MAX_ASPECT Resize Setting TokenRule
+encgraph.runner: Borrowed EncoderRunner OWNERSHIPS PackerOf Present Refusal
+encgraph.sharding: Burst GatherBytes MAX_RANKS Simulated burst bursts_of gather_bytes lower_bound_ms simulate token_bytes
+encgraph.shows: CARDS card gaps html plans register strategies text
+encgraph.sizes: SIZES capacity item named near_square_grid
 encgraph.sources.chats: ChatRequest IMAGE_PART READ_PARTS read
 encgraph.sources.images: FORMATS HEADER_CHARS SIDEWAYS Sized files of_file of_url
 encgraph.sources.profiles: ClientWindow NAMES Profile ProfilePart converted_grid draw load notes
@@ -98,13 +188,26 @@ encgraph.strategies: EAGER EAGER_VARLEN ENCGRAPH ENCGRAPH_PLAIN STRATEGIES Strat
 encgraph.study: Options PARITY_SOURCE Study run
 encgraph.summaries: Atom MOST_ATOMS Quantiles TrafficSummary of quantiles
 encgraph.systems: Progress Setting TUNED_ITEMS VLLM_ITEMS Value batches encoder plan predictions runner silent
+encgraph.tabular: Shown lines page
+encgraph.tradeoffs: BALANCES BreakEven Defer Gap Judged RANKS Requests balances break_even bursts defers fallback_reasons gaps memory memory_by_graphs packings pick rules ways_to_hold
 encgraph.traffic: BUILTIN DEFAULT_COUNT READERS SOURCES Traffic read
 encgraph.watch: Watch hooked hooks
+encgraph.widgets.breakeven: BreakEven CELLS CHOICES COLOURS break_even chart fastest
+encgraph.widgets.cases: Case FIT_SHARE Judged Requests Side VLLM_LARGEST
+encgraph.widgets.duels: Frame JOINED Lanes MOST_ITEMS PackingDuel RULES TITLES frames packing_duel
+encgraph.widgets.linked: BATCHES ENGINES Explorer explorer flags
+encgraph.widgets.panels: CSS MIB Panel WIDE checkbox controls dropdown hint note slider table
+encgraph.widgets.plots: Plot library
+encgraph.widgets.ruler: BELOW BudgetRuler COLUMNS HINT MOST_HANDLES budget_ruler drawing
+encgraph.widgets.stale: COLOURS STATES StaleState drawing stale_state verdict
+encgraph.widgets.strata: MOST_BARS MemoryStrata PARTS added captures compared drawing memory_strata
+encgraph.widgets.timelines: Timeline drawing timeline
+encgraph: load_ipython_extension
 """
 
 NEEDS_TORCH = {
-    "attention", "bench", "capturing", "checks", "cli", "encoders", "exact", "graphs", "measure", "memory", "meters",
-    "model_runner", "parallel", "profilers", "recording", "runner", "study", "systems", "watch",
+    "attention", "bench", "capturing", "checks", "cli", "encoders", "exact", "graphs", "measure", "memory", "meters", "microscope",
+    "model_runner", "parallel", "profilers", "recording", "rows", "runner", "study", "systems", "watch",
 }  # fmt: skip
 """All else must plan and draw where torch is not even installed."""
 

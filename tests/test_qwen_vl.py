@@ -226,7 +226,7 @@ def test_item_spec_counts_segments_of_a_clip():
 
 def test_spec_names_what_is_in_use():
     spec = tiny().spec
-    assert (spec.name, spec.attention, spec.widths) == ("qwen3-vl-tiny", "sdpa", (96, 96, 96))
+    assert (spec.name, spec.attention, spec.widths) == ("qwen3-vl-tiny", "loop", (96, 96, 96))
     assert (spec.min_tokens, spec.max_tokens) == (64, 16384)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from encgraph import sizes
 from encgraph.records import Modality
-from encgraph.sizes import QWEN3_VL_RULE, Grid
+from encgraph.sizes import QWEN3_VL_RULE, Grid, TokenRule
 
 RULE = QWEN3_VL_RULE
 LIMIT = RULE.max_pixels // RULE.factor**2
@@ -124,27 +124,105 @@ def test_a_capacity_is_the_worst_case_unless_told() -> None:
     assert sizes.capacity(64, RULE, items=1, longest_segment=10**6).longest_segment == 256
 
 
-@pytest.mark.parametrize("name", sorted(sizes.SIZES))
-def test_a_published_size_has_the_parameters_that_transformers_builds(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    models = pytest.importorskip("transformers.models.qwen3_vl.modeling_qwen3_vl")
-    size = sizes.named(name)
-    config = models.Qwen3VLVisionConfig(
-        depth=size.depth,
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_heads=size.heads,
-        out_hidden_size=size.out,
-        deepstack_visual_indexes=list(size.deepstack),
-        num_position_embeddings=size.position_side**2,
-        patch_size=size.rule.patch,
-        spatial_merge_size=size.rule.merge,
-        temporal_patch_size=size.rule.temporal_patch,
+def test_a_clip_of_one_step_is_a_clip_where_that_is_said() -> None:
+    grid = sizes.video_grid(64, 64, 2, RULE)
+    assert grid.t == 1
+    assert sizes.item(grid, RULE).modality is Modality.IMAGE
+    assert sizes.item(grid, RULE, modality=Modality.VIDEO).modality is Modality.VIDEO
+
+
+QWEN2 = sizes.named("qwen2-vl-7b").rule
+GLM = sizes.named("glm4v-9b").rule
+PIXTRAL = sizes.named("pixtral-12b").rule
+
+
+def test_qwen2_grids_equal_the_processors() -> None:
+    module = pytest.importorskip("transformers.models.qwen2_vl.image_processing_pil_qwen2_vl")
+    for width, height in draws(400):
+        high, wide = module.smart_resize(
+            height, width, factor=28, min_pixels=3136, max_pixels=12845056
+        )
+        assert sizes.image_grid(width, height, QWEN2) == Grid(1, high // 14, wide // 14)
+        high, wide = module.smart_resize(
+            height, width, factor=28, min_pixels=100352, max_pixels=602112
+        )
+        assert sizes.video_grid(width, height, 9, QWEN2) == Grid(5, high // 14, wide // 14)
+
+
+def test_glm_grids_equal_the_processors_which_count_an_image_as_two_frames() -> None:
+    module = pytest.importorskip("transformers.models.glm4v.image_processing_pil_glm4v")
+    draw = random.Random(1)
+    for width, height in draws(400):
+        if max(width, height) / max(28, min(width, height)) > 150:
+            continue
+        high, wide = module.smart_resize(2, height, width, min_pixels=12544, max_pixels=11_760_000)
+        assert sizes.image_grid(width, height, GLM) == Grid(1, high // 14, wide // 14)
+        frames = draw.randint(2, 40)
+        high, wide = module.smart_resize(
+            frames, height, width, min_pixels=12544, max_pixels=47_040_000
+        )
+        expected = Grid(-(-frames // 2), high // 14, wide // 14)
+        assert sizes.video_grid(width, height, frames, GLM) == expected
+
+
+def test_pixtral_grids_equal_the_processors() -> None:
+    module = pytest.importorskip("transformers.models.pixtral.image_processing_pil_pixtral")
+    numpy = pytest.importorskip("numpy")
+    for width, height in draws(300):
+        blank = numpy.broadcast_to(numpy.zeros((1, 1, 1)), (3, height, width))
+        if min(width, height) < max(width, height) / 1024:
+            continue
+        high, wide = module.get_resize_output_image_size(blank, 1024, 16)
+        assert sizes.image_grid(width, height, PIXTRAL) == Grid(1, high // 16, wide // 16)
+
+
+def test_patch_limit_grids_equal_the_processors() -> None:
+    module = pytest.importorskip("transformers.models.siglip2.image_processing_pil_siglip2")
+    rule = TokenRule(patch=16, merge=1, min_pixels=256, max_pixels=256 * 256, resize="patch_limit")
+    for width, height in draws(200):
+        high, wide = module.get_image_size_for_max_num_patches(height, width, 16, 256)
+        assert sizes.image_grid(width, height, rule) == Grid(1, high // 16, wide // 16)
+
+
+def test_a_fixed_rule_has_one_grid_and_capacities_of_whole_items() -> None:
+    rule = TokenRule(
+        patch=14,
+        merge=1,
+        min_pixels=336**2,
+        max_pixels=336**2,
+        resize="fixed",
+        prefix=1,
+        prefix_tokens=1,
     )
-    with torch.device("meta"):
-        tower = models.Qwen3VLVisionModel(config)
-    assert sum(p.numel() for p in tower.parameters()) == size.parameters
-    assert size.patch_width == 3 * 2 * 16 * 16
+    assert sizes.image_grid(5, 900, rule) == Grid(1, 24, 24)
+    assert rule.min_tokens == rule.max_tokens == 577
+    assert sizes.item(Grid(1, 24, 24), rule).tokens == 577
+    held = sizes.capacity(1500, rule, items=9)
+    assert (held.tokens, held.items, held.patches, held.longest_segment) == (1154, 2, 1154, 577)
+
+
+def test_a_pooled_item_is_one_token_whatever_its_patches() -> None:
+    rule = TokenRule(patch=1, merge=1, min_pixels=1, max_pixels=512, resize="length", pooled=True)
+    assert sizes.image_grid(77, 1, rule) == Grid(1, 1, 77)
+    item = sizes.item(Grid(1, 1, 77), rule)
+    assert (item.tokens, item.patches) == (1, 77)
+    assert sizes.capacity(4, rule, items=4, patches=300).patches == 300
+    with pytest.raises(ValueError, match="length must be 1 to 512, got 513"):
+        sizes.image_grid(513, 1, rule)
+
+
+@pytest.mark.parametrize("rule", [QWEN2, GLM, PIXTRAL], ids=["qwen2", "glm", "pixtral"])
+def test_near_square_grids_of_other_rules_are_legal(rule: TokenRule) -> None:
+    for tokens in [*range(1, 400), *range(400, rule.max_tokens, 61), rule.max_tokens]:
+        grid = sizes.near_square_grid(tokens, rule)
+        made = sizes.item(grid, rule)
+        assert max(tokens, rule.min_tokens) <= made.tokens <= rule.max_tokens + grid.h
+        assert sizes.image_grid(made.width or 0, made.height or 0, rule) == grid, tokens
+
+
+def test_clips_are_refused_where_the_encoder_takes_none() -> None:
+    with pytest.raises(ValueError, match="takes no clips"):
+        sizes.video_grid(64, 64, 4, PIXTRAL)
 
 
 def test_a_name_with_a_typo_is_refused_with_the_nearest() -> None:

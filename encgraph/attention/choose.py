@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from encgraph.attention import cudnn, fa3, flash, sdpa
+from encgraph.attention import cudnn, fa3, flash, loop, operators, sdpa
 
-NAMES = ("fa3", "flash", "cudnn", "sdpa")
-FAST: dict[str, ModuleType] = {"fa3": fa3, "flash": flash, "cudnn": cudnn}
+NAMES = ("fa3", "flash", "cudnn", "loop", "sdpa")
+PARTICULAR: dict[str, ModuleType] = {"fa3": fa3, "flash": flash, "cudnn": cudnn, "loop": loop}
 
 
 class Attend(Protocol):
@@ -46,6 +47,7 @@ FUNCTIONS: dict[str, Attend] = {
     "fa3": fa3.attend,
     "flash": flash.attend,
     "cudnn": cudnn.attend,
+    "loop": loop.attend,
     "sdpa": sdpa.attend,
 }
 
@@ -54,24 +56,24 @@ def missing(name: str, *, device: torch.device, dtype: torch.dtype) -> str | Non
     """What stops an attention on a device with a dtype, or None."""
     if name == "sdpa":
         return None
-    reason: str | None = FAST[name].missing(device, dtype)
+    reason: str | None = PARTICULAR[name].missing(device, dtype)
     return reason
 
 
 def named(name: str, *, device: torch.device, dtype: torch.dtype) -> Attention:
     """Look a packed attention up by name.
 
-    "auto" is fa3 where it is found, else flash; sdpa off the card and for dtypes that the others
-    do not take. A name asked for is never replaced by another.
+    "auto" is fa3 where it is found, else flash, on a card; loop on a CPU; sdpa for what none of
+    them takes. A name asked for is never replaced by another.
 
     Raises:
         ValueError: If there is none of that name, or it cannot run here; says what is missing.
 
     >>> named("auto", device=torch.device("cpu"), dtype=torch.float32).name
-    'sdpa'
+    'loop'
     """
     if name == "auto":
-        order = ("fa3", "flash", "sdpa")
+        order = ("fa3", "flash", "loop", "sdpa")
         name = next(n for n in order if missing(n, device=device, dtype=dtype) is None)
     if name not in NAMES:
         near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
@@ -100,12 +102,18 @@ def register(attention: Attention) -> str:
     A forward may be given `attention_output`, (P, H x D), for the attention to write into.
     """
     name = f"encgraph_flash_{attention.name}"
-    AttentionInterface.register(name, _interface(attention.attend))
+    AttentionInterface.register(name, _interface(attention))
     return name
 
 
-def _interface(attend: Attend) -> Callable[..., tuple[Tensor, None]]:
+@cache
+def _operator(name: str) -> operators.Operator:
+    return operators.define(name, FUNCTIONS[name])
+
+
+def _interface(attention: Attention) -> Callable[..., tuple[Tensor, None]]:
     """Wrap packed attention in the signature transformers calls."""
+    operator = _operator(attention.name)
 
     def interface(
         module: torch.nn.Module,
@@ -117,15 +125,13 @@ def _interface(attend: Attend) -> Callable[..., tuple[Tensor, None]]:
     ) -> tuple[Tensor, None]:
         q, k, v = (x[0].transpose(0, 1) for x in (q_1HPD, k_1HPD, v_1HPD))
         slab = given.get("attention_output")
-        out_PHD = attend(
-            q,
-            k,
-            v,
-            given["cu_seq_lens_q"],
-            given["max_length_q"],
-            scale=given["scaling"],
-            out=None if slab is None else slab.view(q.shape),
-        )
-        return out_PHD.unsqueeze(0), None
+        out = None if slab is None else slab.view(q.shape)
+        offsets, longest, scale = given["cu_seq_lens_q"], given["max_length_q"], given["scaling"]
+        if torch.compiler.is_compiling():
+            out = q.new_zeros(q.shape) if out is None else out
+            operator(q, k, v, offsets, longest, scale, out)
+        else:
+            out = attention.attend(q, k, v, offsets, longest, scale=scale, out=out)
+        return out.unsqueeze(0), None
 
     return interface

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import encgraph
-from encgraph.cli import look, plan, prove, timing
+from encgraph.cli import drawing, look, plan, prove, timing
 
 EXPECTED = (ValueError, OSError, ImportError, RuntimeError)
 """What users can mend; anything else is a fault of ours and keeps its traceback."""
@@ -76,6 +76,7 @@ app.command()(prove.run)
 app.command()(timing.bench)
 app.command()(timing.record)
 app.command()(prove.check)
+app.command()(drawing.figures)
 
 
 def main() -> None:

@@ -1,126 +1,86 @@
-"""Check one encoder: parity with eager, poisoned padding, ownership of outputs."""
+"""Check one encoder, of the registry or the user's own: a line a check, problems beneath it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import importlib
+import sys
+from pathlib import Path
 
-import torch
 import typer
 
-from encgraph import budgets, checks, sizes
-from encgraph.budgets import Target
+from encgraph import sizes
+from encgraph.checks import checked, subject, suite
+from encgraph.checks.subject import Subject
 from encgraph.cli import machines, output
+from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
-from encgraph.encoders import inputs, registry
-from encgraph.encoders.protocol import Input
-from encgraph.encoders.qwen_vl import QwenVL
-from encgraph.runner import EncoderRunner
-from encgraph.sizes import EncoderSize, Grid
+from encgraph.encoders import registry
+from encgraph.errors import require
 
-ITEMS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """One check and its outcome."""
-
-    name: str
-    passed: bool
-    detail: str
+NAME_WIDTH = max(len(name) for name in suite.NAMES)
+MASKED = ("ragged",)
+"""Layouts that multiply padding by zero."""
 
 
 def show(encoder: str, backend: Backend | None, *, seed: int, as_json: bool) -> None:
     """Run the checks, a line each.
 
+    Args:
+        encoder: A published size, or `module:function`: the function is called with `device` and
+            `dtype` and returns an encoder; a `make_inputs` beside it makes its inputs.
+        backend: What replays; None for cuda where there is a card.
+        seed: Of weights and inputs.
+        as_json: Whether to write one JSON value instead of lines.
+
     Raises:
         typer.Exit: With status 1 if one failed.
     """
-    size = sizes.named(encoder)
     machine = machines.chosen(backend)
+    made = _own(encoder, machine, seed) if ":" in encoder else _published(encoder, machine, seed)
     output.note(machine.said)
-    built = registry.named(size.name, device=machine.device, dtype=machine.dtype, seed=seed)
-    smallest = built.spec.min_tokens
-    plan = budgets.doubling(smallest, 4 * smallest, target=Target(size=size), items=ITEMS)
-    with EncoderRunner(encoder=built, plan=plan, backend=machine.backend) as runner:
-        runner.capture()
-        found = list(_checked(runner, built, size, seed))
+    found = []
+    for one in suite.run(made):
+        found.append(one)
+        if not as_json:
+            for line in checked.lines(one, width=NAME_WIDTH):
+                output.line(line)
     if as_json:
         output.machine(found)
-    else:
-        rows = [(one.name, "passed" if one.passed else "FAILED", one.detail) for one in found]
-        output.console().print(output.table(("check", "outcome", "detail"), rows))
-    if not all(one.passed for one in found):
+    if any(one.passed is False for one in found):
         raise typer.Exit(1)
 
 
-def _checked(
-    runner: EncoderRunner, built: QwenVL, size: EncoderSize, seed: int
-) -> Iterator[Checked]:
-    batches = [_batch(built, size, tokens, seed + i) for i, tokens in enumerate(_tokens(built))]
-    yield _captured(runner)
-    yield _parity(runner, built, batches)
-    yield _poison(runner, batches[0])
-    yield _ownership(runner, batches)
-
-
-def _tokens(built: QwenVL) -> Sequence[Sequence[int]]:
-    """Tokens an item: one smallest item, several that share a replay, one over every budget."""
-    low = built.spec.min_tokens
-    return (low,), (low, 2 * low, low), (5 * low,)
-
-
-def _batch(built: QwenVL, size: EncoderSize, tokens: Sequence[int], seed: int) -> list[Input]:
-    grids: list[Grid] = [sizes.near_square_grid(count, size.rule) for count in tokens]
-    spec = built.spec
-    return inputs.synthetic(grids, size=size, device=spec.device, dtype=spec.dtype, seed=seed)
-
-
-def _captured(runner: EncoderRunner) -> Checked:
-    made = runner.graphs.graphs if runner.graphs else []
-    failures = [f"{g.capacity.tokens} tokens: {g.failure}" for g in made if not g.is_captured]
-    budgets_said = ", ".join(str(graph.capacity.tokens) for graph in made)
-    return Checked(
-        name="capture",
-        passed=bool(made) and not failures,
-        detail="; ".join(failures) or f"budgets {budgets_said}",
+def _published(name: str, machine: Machine, seed: int) -> Subject:
+    size = sizes.named(name)
+    built = registry.named(size.name, device=machine.device, dtype=machine.dtype, seed=seed)
+    return Subject(
+        encoder=built,
+        make_inputs=subject.synthetic(built.spec),
+        backend=machine.backend,
+        layout="masked" if size.layout in MASKED else "packed",
+        seed=seed,
     )
 
 
-def _parity(runner: EncoderRunner, built: QwenVL, batches: Sequence[Sequence[Input]]) -> Checked:
-    exact = built.spec.dtype == torch.float32
-    oracle = None if exact else built.oracle().eager
-    found = checks.parity(runner.execute, batches, eager=built.stock().eager, oracle=oracle)
-    worst = found.worst
-    assert worst is not None
-    return Checked(
-        name="parity",
-        passed=found.holds,
-        detail=f"{len(found.items)} items, replayed and fallen back; worst relative error "
-        f"{worst.error_ratio:.3g} against {found.oracle}, {worst.tolerance_ratio:.3g} allowed",
+def _own(path: str, machine: Machine, seed: int) -> Subject:
+    """An encoder from a module of the user's, found as `python -m` would find it.
+
+    Raises:
+        ValueError: If module or function are not there.
+    """
+    module_name, _, name = path.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = vars(importlib.import_module(module_name))
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"encoder {path!r} must be module:function, and {error.name!r} is no module here; "
+            "run from the folder it is in"
+        ) from error
+    require(name in module, f"module {module_name!r} must have a function {name!r}")
+    built = module[name](device=machine.device, dtype=machine.dtype)
+    return Subject(
+        encoder=built,
+        make_inputs=module.get("make_inputs") or subject.synthetic(built.spec),
+        backend=machine.backend,
+        layout=module.get("layout", "packed"),
+        seed=seed,
     )
-
-
-def _poison(runner: EncoderRunner, batch: Sequence[Input]) -> Checked:
-    assert runner.graphs is not None
-    live = sum(value.item.tokens for value in batch)
-    captured = [
-        index
-        for index, graph in enumerate(runner.graphs.graphs)
-        if graph.is_captured and graph.capacity.tokens > live
-    ]
-    leaks = [i for i in captured if not checks.poison(runner.graphs, batch, graph=i)]
-    return Checked(
-        name="poison",
-        passed=bool(captured) and not leaks,
-        detail=f"NaN in the padding of {len(captured)} graphs changed {len(leaks)} of them",
-    )
-
-
-def _ownership(runner: EncoderRunner, batches: Sequence[Sequence[Input]]) -> Checked:
-    """Outputs stay as they are when other batches are executed."""
-    kept = [tensor for output in runner.execute(batches[0]) for tensor in output.tensors]
-    before = [tensor.clone() for tensor in kept]
-    for batch in batches[1:]:
-        runner.execute(batch)
-    same = all(torch.equal(mine, then) for mine, then in zip(kept, before, strict=True))
-    detail = "outputs stay the caller's" if same else "a later batch changed outputs"
-    return Checked(name="ownership", passed=same, detail=detail)

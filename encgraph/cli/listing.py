@@ -34,8 +34,8 @@ def listed() -> tuple[Listed, ...]:
         Listed(
             size=size,
             pixels_a_token_side=size.rule.factor,
-            min_tokens=size.rule.min_pixels // size.rule.factor**2,
-            max_tokens=size.rule.max_pixels // size.rule.factor**2,
+            min_tokens=size.rule.min_tokens,
+            max_tokens=size.rule.max_tokens,
             recorded_on=tuple(
                 c for c in cards.known() if curves.experiment(size.name) in store.experiments(c)
             ),

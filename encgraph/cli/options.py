@@ -32,7 +32,8 @@ def num_bytes(text: str) -> int:
     return int(float(found[1]) * step ** _POWERS.index(unit[0]))
 
 
-def _encoder_names(incomplete: str) -> list[str]:
+def encoder_names(incomplete: str) -> list[str]:
+    """Complete the name of a published size."""
     from encgraph import sizes
 
     return [name for name in sizes.SIZES if name.startswith(incomplete)]
@@ -59,7 +60,7 @@ EncoderName = Annotated[
     typer.Option(
         "--encoder",
         help="A name that `encgraph encoders` lists.",
-        autocompletion=_encoder_names,
+        autocompletion=encoder_names,
         show_default=False,
     ),
 ]

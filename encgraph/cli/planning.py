@@ -127,7 +127,7 @@ def rule(wanted: Wanted) -> str:
 
 def defaults(size: EncoderSize, *, largest: int | None = None) -> Plan:
     """The budgets vLLM infers for an encoder."""
-    smallest = size.rule.min_pixels // size.rule.factor**2
+    smallest = size.rule.min_tokens
     return budgets.doubling(
         smallest, max(smallest, largest or VLLM_LARGEST), target=Target(size=size), items=smallest
     )

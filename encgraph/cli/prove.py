@@ -16,6 +16,7 @@ from encgraph.cli.options import (
     Seed,
     Source,
     StrategyName,
+    encoder_names,
 )
 
 
@@ -58,9 +59,20 @@ def run(  # noqa: PLR0913 - a parameter an option
 
 
 def check(
-    encoder: EncoderName, backend: BackendName = None, seed: Seed = 0, as_json: AsJson = False
+    encoder: Annotated[
+        str,
+        typer.Option(
+            "--encoder",
+            help="A name that `encgraph encoders` lists, or module:function for one of your own.",
+            autocompletion=encoder_names,
+            show_default=False,
+        ),
+    ],
+    backend: BackendName = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> None:
-    """Check an encoder: parity with eager, poisoned padding, ownership; a line each."""
+    """Check an encoder: can graphs hold it, which line stops them, is every answer right."""
     from encgraph.cli import checking
 
     checking.show(encoder, backend, seed=seed, as_json=as_json)

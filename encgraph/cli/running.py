@@ -135,7 +135,7 @@ def load_plan(path: Path, size: EncoderSize) -> Plan:
         plan.encoder == size.name,
         f"plan {str(path)!r} is for encoder {plan.encoder!r}, got --encoder {size.name!r}; {make}",
     )
-    smallest = size.rule.min_pixels // size.rule.factor**2
+    smallest = size.rule.min_tokens
     low = [budget for budget in plan.token_budgets if budget < smallest]
     require(
         not low,

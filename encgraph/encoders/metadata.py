@@ -30,6 +30,18 @@ class Metadata:
     """(S + 1,) int32 first patch of each segment; unused slots repeat the last."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Places:
+    """Where packed patches are: all that a tower without a learned position table needs."""
+
+    position_ids: Tensor
+    """(P, 2) int32 (row, column) of each patch within its frame."""
+    sides: Tensor
+    """(P, 2) int32 (height, width) of its frame in patches; legal in padding rows too."""
+    offsets: Tensor
+    """(S + 1,) int32 first patch of each segment; unused slots repeat the last."""
+
+
 def padding_grid(merge: int) -> Grid:
     """Grid of an unused slot: no frames, so no patches, but legal sides to divide by."""
     return Grid(0, merge, merge)
@@ -51,20 +63,28 @@ def build(grid_M13: Tensor, *, patches: int, segments: int, side: int, merge: in
     Source:
         `vision_utils` of transformers (bilinear, corners aligned), in closed form.
     """
-    table_M16, total = _item_table(grid_M13, merge)
-    within_P, item_P6 = _locate(table_M16, patches)
-    heights_widths_PL = item_P6[:, 1:3]
-    position_PL = _unmerge(within_P, item_P6[:, 3], merge)
-    indices_P4, weights_P4 = _interpolate(position_PL, heights_widths_PL, side)
+    made = places(grid_M13, patches=patches, segments=segments, merge=merge)
+    indices_P4, weights_P4 = _interpolate(made.position_ids, made.sides, side)
     return Metadata(
         interp_indices=indices_P4,
         interp_weights=weights_P4,
-        position_ids=position_PL,
+        position_ids=made.position_ids,
+        offsets=made.offsets,
+    )
+
+
+def places(grid_M13: Tensor, *, patches: int, segments: int, merge: int) -> Places:
+    """Compute positions and offsets alone; see `build` for the arguments."""
+    table_M16, total = item_table(grid_M13, merge)
+    within_P, item_P6 = locate(table_M16, patches)
+    return Places(
+        position_ids=_unmerge(within_P, item_P6[:, 3], merge),
+        sides=item_P6[:, 1:3],
         offsets=_segment_offsets(table_M16, total, segments),
     )
 
 
-def _item_table(grid_M13: Tensor, merge: int) -> tuple[Tensor, Tensor]:
+def item_table(grid_M13: Tensor, merge: int) -> tuple[Tensor, Tensor]:
     """int32 (first patch, height, width, blocks a row, patches a frame, first frame), and the total."""
     grid = grid_M13.to(torch.int32)
     frames, height, width = grid.unbind(1)
@@ -76,7 +96,7 @@ def _item_table(grid_M13: Tensor, merge: int) -> tuple[Tensor, Tensor]:
     return torch.stack(columns, 1), ends[-1, 0]
 
 
-def _locate(table_M16: Tensor, patches: int) -> tuple[Tensor, Tensor]:
+def locate(table_M16: Tensor, patches: int) -> tuple[Tensor, Tensor]:
     """Position of each patch within its frame, and its item's row of the table.
 
     Item i starts where item i-1 ends, so the search runs over the starts of items 1 to M; it gives

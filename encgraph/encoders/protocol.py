@@ -10,8 +10,8 @@ width, S segments.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -22,14 +22,32 @@ from encgraph.sizes import Grid, TokenRule
 Buffers = Mapping[str, Tensor]
 
 
+class Switches(TypedDict, total=False):
+    """How an encoder is run, as strategies set it; an adapter refuses what it does not have."""
+
+    attention: str
+    """A name of `attention.choose`."""
+    metadata: Literal["graph", "host"]
+    eager_forward: Literal["varlen", "stock"]
+    fill_rule: Literal["prefix", "zero_and_copy"]
+    attention_slab: bool
+    compiled: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Input:
     """One item with its tensors: the one kind that carries a user's tensors into the runner."""
 
     item: Item
     pixels: Tensor
-    """(patches, patch width), merge-block order, any float dtype, on any device."""
+    """The item's own tensor, on any device: packed towers take (patches, patch width) in merge-block
+    order, fixed ones (channels, height, width), audio (mels, frames), text ids (length,)."""
     grid: Grid
+
+    def in_dtype(self, dtype: torch.dtype) -> "Input":
+        """The same with float pixels in a dtype; token ids stay as they are."""
+        floats = self.pixels.is_floating_point()
+        return replace(self, pixels=self.pixels.to(dtype)) if floats else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,41 +1,32 @@
 """Qwen3-VL's vision tower from transformers, unmodified, behind the encoder protocol.
 
-Shape legend: T real patches, P patches of a capacity, K patch width, H hidden, D head width, M max
-items, S segments.
+Shape legend: T real patches, P patches of a capacity, H hidden, D head width, M max items, S segments.
 """
 
-import copy
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from transformers import Qwen3VLVisionModel
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
 
-from encgraph import sizes
-from encgraph.attention import choose
 from encgraph.encoders import metadata as metadatas
-from encgraph.encoders import packed, towers
+from encgraph.encoders import packed, saved, towers
 from encgraph.encoders.metadata import Metadata
-from encgraph.encoders.protocol import Buffers, EncoderOutput, EncoderSpec, Input
-from encgraph.errors import require
-from encgraph.records import Capacity, Item, Modality
-from encgraph.sizes import EncoderSize, Grid
+from encgraph.encoders.packed_tower import PackedTower
+from encgraph.encoders.protocol import Buffers, EncoderOutput
+from encgraph.records import Capacity
+from encgraph.sizes import QWEN3_VL_RULE, EncoderSize, Grid
 
-CHOICES = {
-    "metadata": ("graph", "host"),
-    "eager_forward": ("varlen", "stock"),
-    "fill_rule": ("prefix", "zero_and_copy"),
-}
 LONGEST_SIDE = 4096
 """Rows of the rotary tables; the largest legal image has under 3,700 patches along a side."""
 
 
-class QwenVL:
+class QwenVL(PackedTower):
     """A Qwen3-VL vision tower that graphs can hold.
-
-    The tower stays as it is and serves as the stock oracle. What graphs capture is a second face of
-    it, sharing its parameters: packed attention, and a linear patch embedding in place of the Conv3d.
 
     With `metadata="graph"` a static buffer of grids is all the captured region needs besides pixels.
     With `metadata="host"` position rows and rotary tables are computed before each replay and copied,
@@ -43,198 +34,81 @@ class QwenVL:
     by one and one sum over a single tap.
     """
 
-    def __init__(  # noqa: PLR0913 - the switches that strategies set
-        self,
-        module: Any,
-        size: EncoderSize,
-        *,
-        name: str = "",
-        attention: str = "auto",
-        metadata: Literal["graph", "host"] = "graph",
-        eager_forward: Literal["varlen", "stock"] = "varlen",
-        fill_rule: Literal["prefix", "zero_and_copy"] = "prefix",
-        attention_slab: bool = True,
-    ) -> None:
-        """Wrap a tower.
+    module_type = Qwen3VLVisionModel
+    short: ClassVar[Mapping[str, Any]] = {
+        "depth": 1,
+        "deepstack_visual_indexes": [],
+        "num_position_embeddings": 1,
+    }
 
-        Args:
-            module: The transformers tower, in eval mode; held, not changed.
-            size: Its sizes and token rule.
-            name: Name in records; empty means the size's.
-            attention: A name of `attention.choose`.
-            metadata: "graph" (computed inside the captured region) or "host" (before each replay).
-            eager_forward: "varlen" (packed attention) or "stock" (the untouched forward).
-            fill_rule: "prefix" (write what changed; the forward zeroes padding rows) or "zero_and_copy".
-            attention_slab: Whether attention writes into a static buffer of its own, zeroed once.
-
-        Raises:
-            ValueError: If a switch has no such position, or the attention cannot run here.
-        """
-        set_to = {"metadata": metadata, "eager_forward": eager_forward, "fill_rule": fill_rule}
-        for switch, position in set_to.items():
-            known = CHOICES[switch]
-            require(position in known, f"{switch} must be one of {known}, got {position!r}")
-        weight = module.patch_embed.proj.weight
-        chosen = choose.named(attention, device=weight.device, dtype=weight.dtype)
-        registered = choose.register(chosen)
-        self.size, self.name, self.attention = size, name or size.name, chosen.name
-        self._module, self._weight = module, weight
-        self._metadata, self._eager, self._fill = metadata, eager_forward, fill_rule
-        self._attention_slab = attention_slab
-        self._face = towers.face(module, attention=registered)
-        ready = metadata == "host"
-        self._captured = towers.with_ready_positions(self._face) if ready else self._face
-
-    @property
-    def module(self) -> torch.nn.Module:
-        """The tower itself."""
-        module: torch.nn.Module = self._module
-        return module
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """What is fixed about it."""
-        rule = self.size.rule
-        return EncoderSpec(
-            name=self.name,
-            modalities=frozenset({Modality.IMAGE, Modality.VIDEO}),
-            widths=(self.size.out,) * (1 + len(self.size.deepstack)),
-            dtype=self._weight.dtype,
-            device=self._weight.device,
-            rule=rule,
-            min_tokens=rule.min_pixels // rule.factor**2,
-            max_tokens=rule.max_pixels // rule.factor**2,
-            attention=self.attention,
-            compiled=False,
+    @classmethod
+    def config(cls, size: EncoderSize) -> Qwen3VLVisionConfig:
+        """Config of transformers for a size."""
+        return Qwen3VLVisionConfig(
+            depth=size.depth,
+            hidden_size=size.hidden,
+            intermediate_size=size.intermediate,
+            num_heads=size.heads,
+            out_hidden_size=size.out,
+            patch_size=size.rule.patch,
+            temporal_patch_size=size.rule.temporal_patch,
+            spatial_merge_size=size.rule.merge,
+            num_position_embeddings=size.position_side**2,
+            deepstack_visual_indexes=list(size.deepstack),
+            attn_implementation="sdpa",
         )
 
-    def item_spec(self, value: Input) -> Item:
-        """Sizes of one input; host only.
-
-        Raises:
-            ValueError: If pixels and grid do not fit together or the encoder.
-        """
-        self._check((value,))
-        known = value.item
-        return sizes.item(
-            value.grid,
-            self.size.rule,
-            request=known.request,
-            width=known.width or 0,
-            height=known.height or 0,
+    @classmethod
+    def size_of(cls, name: str, module: Any, files: saved.Files) -> EncoderSize:
+        """Size of a saved tower, from its config and its processor's file."""
+        config = module.config
+        return EncoderSize(
+            name=name,
+            family="qwen3-vl",
+            layout="packed",
+            depth=config.depth,
+            hidden=config.hidden_size,
+            intermediate=config.intermediate_size,
+            heads=config.num_heads,
+            out=config.out_hidden_size,
+            deepstack=tuple(config.deepstack_visual_indexes),
+            position_side=math.isqrt(config.num_position_embeddings),
+            parameters=sum(parameter.numel() for parameter in module.parameters()),
+            rule=packed.saved_rule(QWEN3_VL_RULE, config, files.processor()),
+            source=f"saved model {name!r}",
         )
 
-    def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
-        """Allocate static inputs, zeros and unused grids; leading dimensions grow with capacity."""
+    def _output(self, made: Any) -> EncoderOutput:
+        return EncoderOutput(main=made.pooler_output, extra=tuple(made.deepstack_features))
+
+    def _captured_face(self) -> Any:
+        return towers.with_ready_positions(self._face) if self._metadata == "host" else self._face
+
+    def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Tensor]:
+        made = metadatas.build(
+            grid_M13,
+            patches=patches,
+            segments=segments,
+            side=self.size.position_side,
+            merge=self.size.rule.merge,
+        )
+        return towers.arguments(made)
+
+    def _host_arguments(self, buffers: Buffers) -> dict[str, Any]:
+        return towers.ready_arguments(buffers)
+
+    def _host_buffers(
+        self, capacity: Capacity, device: torch.device, dtype: torch.dtype
+    ) -> dict[str, Tensor]:
         rows, hidden = capacity.patches, self.size.hidden
-        widths = {"pixels": self.size.patch_width}
-        if self._attention_slab:
-            widths["attention"] = hidden
-        if self._metadata == "host":
-            widths["positions"] = hidden
-        made = {n: torch.zeros(rows, w, device=device, dtype=dtype) for n, w in widths.items()}
-        if self._metadata == "graph":
-            unused = [metadatas.padding_grid(self.size.rule.merge)] * (capacity.items + 1)
-            return made | {"grid": torch.tensor(unused, device=device)}
+        made = {"positions": torch.zeros(rows, hidden, device=device, dtype=dtype)}
         for name in ("cos", "sin"):
             made[name] = torch.zeros(rows, hidden // self.size.heads, device=device)
         made["offsets"] = torch.zeros(capacity.segments + 1, device=device, dtype=torch.int32)
         return made
 
-    @torch.no_grad()
-    def fill(self, buffers: Buffers, inputs: Sequence[Input]) -> None:
-        """Write inputs into static buffers in place; the host never waits for the device.
-
-        Raises:
-            ValueError: If an input does not fit the encoder; names the item.
-        """
-        self._check(inputs)
-        if self._fill == "zero_and_copy":
-            for name, buffer in buffers.items():
-                if name != "attention":
-                    buffer.zero_()
-        packed.copy_pixels(buffers["pixels"], inputs)
-        grids = [value.grid for value in inputs]
-        if self._metadata == "host":
-            self._fill_host_metadata(buffers, grids)
-            return
-        grid_M13 = buffers["grid"]
-        require(
-            len(grids) < len(grid_M13),
-            f"these buffers hold at most {len(grid_M13) - 1} items, got {len(grids)}",
-        )
-        unused = metadatas.padding_grid(self.size.rule.merge)
-        padded = grids + [unused] * (len(grid_M13) - len(grids))
-        metadatas.copy_into(grid_M13, torch.tensor(padded))
-
-    @torch.no_grad()
-    def forward(self, buffers: Buffers, capacity: Capacity) -> EncoderOutput:
-        """Encode the buffers: packed rows; those past the real ones are finite and meaningless.
-
-        With the "prefix" rule padding pixels are zeroed here, whatever they hold, NaN included; with
-        "zero_and_copy" they are what `fill` left, zeros.
-        """
-        pixels_PK = buffers["pixels"]
-        assert len(pixels_PK) == capacity.patches, (len(pixels_PK), capacity)
-        if self._metadata == "graph":
-            made = metadatas.build(
-                buffers["grid"],
-                patches=capacity.patches,
-                segments=capacity.segments,
-                side=self.size.position_side,
-                merge=self.size.rule.merge,
-            )
-            given = towers.arguments(made)
-        else:
-            given = towers.ready_arguments(buffers)
-        if self._fill == "prefix":
-            rows_P = torch.arange(capacity.patches, device=pixels_PK.device, dtype=torch.int32)
-            live_P1 = (rows_P < given["cu_seqlens"][-1])[:, None]
-            pixels_PK = torch.where(live_P1, pixels_PK, 0.0)
-        if self._attention_slab:
-            given["attention_output"] = buffers["attention"]
-        longest = capacity.longest_segment
-        return _output(self._captured(pixels_PK, grid_thw=None, max_seqlen=longest, **given))
-
-    @torch.no_grad()
-    def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:
-        """Encode inputs batched and ungraphed; owned outputs in order.
-
-        Raises:
-            ValueError: If an input does not fit the encoder; names the item.
-        """
-        self._check(inputs)
-        if not inputs:
-            return []
-        total = sum(len(value.pixels) for value in inputs)
-        pixels_TK = self._weight.new_empty(total, self.size.patch_width)
-        packed.copy_pixels(pixels_TK, inputs)
-        grids = [value.grid for value in inputs]
-        run = self._run_stock if self._eager == "stock" else self._run_varlen
-        tokens = [len(value.pixels) // self.size.rule.merge_area for value in inputs]
-        return packed.cut(run(pixels_TK, grids), tokens)
-
-    def stock(self) -> "QwenVL":
-        """The same weights with the untouched forward as `eager`: the oracle of the same dtype."""
-        return QwenVL(
-            self._module, self.size, name=self.name, attention="sdpa", eager_forward="stock"
-        )
-
-    def oracle(self) -> "QwenVL":
-        """A float32 copy of the weights with the untouched forward as `eager`."""
-        module = copy.deepcopy(self._module).float()
-        return QwenVL(module, self.size, name=self.name, attention="sdpa", eager_forward="stock")
-
-    def _run_stock(self, pixels_TK: Tensor, grids: Sequence[Grid]) -> EncoderOutput:
-        grid_N3 = torch.tensor(grids, device=pixels_TK.device)
-        return _output(self._module(pixels_TK, grid_thw=grid_N3))
-
-    def _run_varlen(self, pixels_TK: Tensor, grids: Sequence[Grid]) -> EncoderOutput:
-        given = towers.arguments(self._on_host(grids))
-        # All rows are real, so attention fills every row of a scratch tensor that blocks share.
-        given["attention_output"] = pixels_TK.new_empty(len(pixels_TK), self.size.hidden)
-        longest = max(grid.h * grid.w for grid in grids)
-        return _output(self._face(pixels_TK, grid_thw=None, max_seqlen=longest, **given))
+    def _eager_arguments(self, grids: Sequence[Grid]) -> dict[str, Tensor]:
+        return towers.arguments(self._on_host(grids))
 
     def _on_host(self, grids: Sequence[Grid], segments: int = 0) -> Metadata:
         return metadatas.host(
@@ -278,14 +152,3 @@ class QwenVL:
         cos, sin = self._module.rotary_pos_emb(self._weight, positions[:, None].expand(-1, 2))
         quarter = cos.shape[1] // 4
         return cos[:, :quarter].contiguous(), sin[:, :quarter].contiguous()
-
-    def _check(self, inputs: Sequence[Input]) -> None:
-        require(not self._module.training, "the encoder must be in eval mode; call .eval() on it")
-        width, merge = self.size.patch_width, self.size.rule.merge
-        for index, value in enumerate(inputs):
-            wrong = packed.wrong(value, width=width, merge=merge)
-            require(wrong is None, f"item {index} {wrong}")
-
-
-def _output(made: Any) -> EncoderOutput:
-    return EncoderOutput(main=made.pooler_output, extra=tuple(made.deepstack_features))

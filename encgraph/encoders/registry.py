@@ -1,38 +1,163 @@
-"""Build encoders by name, with seeded random weights at published sizes, or from saved weights."""
+"""Encoders by name, with seeded random weights at published sizes, or from saved weights.
 
-import copy
+To add a family:
+
+1. its sizes: a file `encgraph/published/<group>.py` with a tuple `SIZES` of `rules.EncoderSize` (no
+   torch there), joined in `sizes.SIZES`; `EncoderSize.family` is the key below;
+2. its adapter: a file `encgraph/encoders/<family>.py` with a class that keeps `protocol.Encoder` and
+   two functions,
+
+       build(size, *, device, dtype, seed, **switches) -> Encoder     random weights
+       load(files, *, device, dtype, **switches) -> Encoder           those of a `saved.Files`
+
+   `building.empty`, `building.randomise` and `saved.load` do the common work; for towers over packed
+   patches `packed_tower.PackedTower` has both as class methods. A switch that an adapter does not
+   have must be refused by name, unless it is set to what the adapter does anyway;
+3. one line in `FAMILIES`: `"<family>": Family(build=<file>.build, load=<file>.load,
+   model_types=(...))`, where the model types are those of the encoder's own config in a saved model.
+"""
+
 import json
-import math
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Protocol, Unpack
 
 import torch
-from safetensors import safe_open
-from torch import Tensor, nn
-from transformers import Qwen3VLVisionModel
-from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
 
 from encgraph import sizes
+from encgraph.encoders import (
+    clip,
+    dino,
+    gemma3,
+    idefics3,
+    internvl,
+    saved,
+    siglip,
+    siglip2_naflex,
+    text_families,
+    whisper,
+)
+from encgraph.encoders.glm4v import Glm4v
+from encgraph.encoders.pixtral import Pixtral
+from encgraph.encoders.protocol import Encoder, Switches
+from encgraph.encoders.qwen2_5_vl import Qwen25VL
+from encgraph.encoders.qwen2_vl import Qwen2VL
 from encgraph.encoders.qwen_vl import QwenVL
 from encgraph.errors import require
-from encgraph.sizes import QWEN3_VL_RULE, EncoderSize, TokenRule
-
-PREFIXES = ("model.visual.", "visual.")
-"""Where a whole model's file keeps the vision tower."""
-BIAS_STD = 0.02
+from encgraph.sizes import EncoderSize
 
 
-class Switches(TypedDict, total=False):
-    """Keyword arguments of `QwenVL`."""
+class Build(Protocol):
+    """Builds an encoder of a size with random weights, made on the device from a seed."""
 
-    attention: str
-    metadata: Literal["graph", "host"]
-    eager_forward: Literal["varlen", "stock"]
-    fill_rule: Literal["prefix", "zero_and_copy"]
-    attention_slab: bool
+    def __call__(
+        self,
+        size: EncoderSize,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        seed: int,
+        **switches: Unpack[Switches],
+    ) -> Encoder:
+        """Build it."""
+        ...
+
+
+class Load(Protocol):
+    """Loads an encoder, and only its weights, from the files of a saved model."""
+
+    def __call__(
+        self,
+        files: saved.Files,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        **switches: Unpack[Switches],
+    ) -> Encoder:
+        """Load it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Family:
+    """How the encoders of one family come to be."""
+
+    build: Build
+    load: Load
+    model_types: tuple[str, ...]
+    """`model_type` values of the encoder's own config, as saved models state them; of the whole
+    model's where the encoder needs more of it than its own part."""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "qwen3-vl": Family(
+        build=QwenVL.build,
+        load=QwenVL.load,
+        model_types=("qwen3_vl", "qwen3_vl_vision", "qwen3_vl_moe", "qwen3_vl_moe_vision"),
+    ),
+    "qwen2.5-vl": Family(
+        build=Qwen25VL.build,
+        load=Qwen25VL.load,
+        model_types=("qwen2_5_vl", "qwen2_5_vl_vision"),
+    ),
+    "qwen2-vl": Family(
+        build=Qwen2VL.build,
+        load=Qwen2VL.load,
+        model_types=("qwen2_vl", "qwen2_vl_vision"),
+    ),
+    "glm4v": Family(build=Glm4v.build, load=Glm4v.load, model_types=("glm4v", "glm4v_vision")),
+    "pixtral": Family(build=Pixtral.build, load=Pixtral.load, model_types=("pixtral",)),
+    "siglip": Family(
+        build=siglip.FAMILY.build,
+        load=siglip.FAMILY.load,
+        model_types=("siglip", "siglip_vision_model"),
+    ),
+    "siglip2-naflex": Family(
+        build=siglip2_naflex.build,
+        load=siglip2_naflex.load,
+        model_types=("siglip2", "siglip2_vision_model"),
+    ),
+    "clip": Family(
+        build=clip.FAMILY.build,
+        load=clip.FAMILY.load,
+        model_types=("clip", "clip_vision_model"),
+    ),
+    "dinov2": Family(build=dino.DINOV2.build, load=dino.DINOV2.load, model_types=("dinov2",)),
+    "dinov2-registers": Family(
+        build=dino.DINOV2_REGISTERS.build,
+        load=dino.DINOV2_REGISTERS.load,
+        model_types=("dinov2_with_registers",),
+    ),
+    "dinov3": Family(build=dino.DINOV3.build, load=dino.DINOV3.load, model_types=("dinov3_vit",)),
+    "internvl": Family(
+        build=internvl.FAMILY.build, load=internvl.FAMILY.load, model_types=("internvl",)
+    ),
+    "idefics3": Family(
+        build=idefics3.IDEFICS3.build, load=idefics3.IDEFICS3.load, model_types=("idefics3",)
+    ),
+    "smolvlm": Family(
+        build=idefics3.SMOLVLM.build, load=idefics3.SMOLVLM.load, model_types=("smolvlm",)
+    ),
+    "gemma3": Family(build=gemma3.FAMILY.build, load=gemma3.FAMILY.load, model_types=("gemma3",)),
+    "whisper": Family(
+        build=whisper.FAMILY.build, load=whisper.FAMILY.load, model_types=("whisper",)
+    ),
+    "bert": Family(
+        build=text_families.BERT.build, load=text_families.BERT.load, model_types=("bert",)
+    ),
+    "xlm-roberta": Family(
+        build=text_families.XLM_ROBERTA.build,
+        load=text_families.XLM_ROBERTA.load,
+        model_types=("xlm-roberta",),
+    ),
+    "modernbert": Family(
+        build=text_families.MODERNBERT.build,
+        load=text_families.MODERNBERT.load,
+        model_types=("modernbert",),
+    ),
+}
+"""Every family by the name that sizes give."""
 
 
 def named(
@@ -42,7 +167,7 @@ def named(
     dtype: torch.dtype,
     seed: int = 0,
     **switches: Unpack[Switches],
-) -> QwenVL:
+) -> Encoder:
     """Build an encoder of a published size with random weights, made on the device.
 
     Args:
@@ -50,15 +175,14 @@ def named(
         device: Where it lives.
         dtype: Of its weights.
         seed: The same seed on the same device gives the same weights.
-        switches: Those of `QwenVL`.
+        switches: Those of the family's adapter.
 
     Raises:
         ValueError: If there is no such size, or the attention asked for cannot run here.
     """
     size = sizes.named(name)
-    tower = _empty(_config(size), torch.device(device), dtype)
-    _randomise(tower, torch.Generator(device=device).manual_seed(seed))
-    return QwenVL(tower, size, **switches)
+    build = FAMILIES[size.family].build
+    return build(size, device=torch.device(device), dtype=dtype, seed=seed, **switches)
 
 
 def from_pretrained(
@@ -67,188 +191,27 @@ def from_pretrained(
     device: torch.device | str,
     dtype: torch.dtype,
     **switches: Unpack[Switches],
-) -> QwenVL:
-    """Load the vision weights, and only those, of a saved Qwen3-VL model.
+) -> Encoder:
+    """Load the encoder's weights, and only those, of a saved model of any known family.
 
     Args:
-        path: A local directory, or a name on the hub (only the files with vision weights are
+        path: A local directory, or a name on the hub (only the files with the encoder's weights are
             fetched).
         device: Where they go.
         dtype: What they become.
-        switches: Those of `QwenVL`.
+        switches: Those of the family's adapter.
 
     Raises:
-        ValueError: If it is another kind of model, or weights are missing; says which.
+        ValueError: If it is a model of no known family, or weights are missing; says which.
     """
-    files = _Files(str(path))
-    config = json.loads(files.path("config.json").read_text())
-    vision = config.get("vision_config", config)
-    kind = str(vision.get("model_type", ""))
+    files = saved.Files(str(path))
+    own, whole = files.config(), json.loads(files.path("config.json").read_text())
+    known = {m: family for family in FAMILIES.values() for m in family.model_types}
+    # A whole model's type goes first: Gemma 3 keeps a SigLIP tower, but is more than that.
+    kinds = [str(config.get("model_type", "")) for config in (whole, own)]
+    kind = next((kind for kind in kinds if kind in known), kinds[-1])
     require(
-        kind.startswith("qwen3_vl"),
-        f"{str(path)!r} must be a Qwen3-VL model, got vision model type {kind!r}",
+        kind in known,
+        f"{str(path)!r} must be a model of {sorted(FAMILIES)}, got encoder model type {kind!r}",
     )
-    tower_config = Qwen3VLVisionConfig.from_dict(vision)
-    tower = _empty(tower_config, torch.device(device), dtype)
-    _load(tower, files)
-    rule = _rule(files, tower_config)
-    return QwenVL(tower, _size(Path(path).name, tower, rule), **switches)
-
-
-def _config(size: EncoderSize) -> Qwen3VLVisionConfig:
-    return Qwen3VLVisionConfig(
-        depth=size.depth,
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_heads=size.heads,
-        out_hidden_size=size.out,
-        patch_size=size.rule.patch,
-        temporal_patch_size=size.rule.temporal_patch,
-        spatial_merge_size=size.rule.merge,
-        num_position_embeddings=size.position_side**2,
-        deepstack_visual_indexes=list(size.deepstack),
-        attn_implementation="sdpa",
-    )
-
-
-def _empty(config: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Build a tower on a device with weights not yet written and computed buffers in place.
-
-    Weights are made on the meta device and given memory afterwards, which skips an initialisation
-    that would be overwritten. Buffers that no file holds (rotary frequencies, float32 whatever the
-    dtype) come from a twin of one block.
-    """
-    config = copy.deepcopy(config)
-    config._attn_implementation = config._attn_implementation or "sdpa"
-    with torch.device("meta"):
-        tower = Qwen3VLVisionModel(config).to(dtype)
-    tower = tower.to_empty(device=device).eval().requires_grad_(False)
-    short = copy.deepcopy(config)
-    short.depth, short.deepstack_visual_indexes = 1, []
-    short.num_position_embeddings = 1
-    twin = Qwen3VLVisionModel(short)
-    for name, buffer in twin.named_buffers():
-        owner, _, leaf = name.rpartition(".")
-        setattr(tower.get_submodule(owner), leaf, buffer.to(device))
-    return tower
-
-
-@torch.no_grad()
-def _randomise(tower: nn.Module, generator: torch.Generator) -> None:
-    """Write weights that keep activations near 1: a normal of 1 / sqrt(fan in), norms at identity."""
-    for module in tower.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if name == "bias":
-                parameter.normal_(0, BIAS_STD, generator=generator)
-            elif isinstance(module, nn.LayerNorm):
-                parameter.fill_(1)
-            elif isinstance(module, nn.Embedding):
-                parameter.normal_(0, 0.5, generator=generator)
-            else:
-                std = 1 / math.sqrt(parameter[0].numel())
-                parameter.normal_(0, std, generator=generator)
-
-
-class _Files:
-    """Files of a saved model: a local directory, or the hub's, fetched one by one."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.local = Path(name) if Path(name).is_dir() else None
-
-    def find(self, file: str) -> Path | None:
-        """Path of a file, or None where the model has none of that name."""
-        if self.local is not None:
-            found = self.local / file
-            return found if found.is_file() else None
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError
-
-        try:
-            return Path(hf_hub_download(self.name, file))
-        except EntryNotFoundError:
-            return None
-
-    def path(self, file: str) -> Path:
-        """Path of a file that must be there."""
-        found = self.find(file)
-        require(found is not None, f"{self.name!r} must hold {file!r}; it is no saved model")
-        assert found is not None
-        return found
-
-    def vision_files(self) -> list[Path]:
-        """Safetensors files that hold vision weights."""
-        index = self.find("model.safetensors.index.json")
-        if index is None:
-            return [self.path("model.safetensors")]
-        where = json.loads(index.read_text())["weight_map"]
-        shards = {shard for key, shard in where.items() if _inside(key) is not None}
-        return [self.path(shard) for shard in sorted(shards)]
-
-
-def _inside(key: str) -> str | None:
-    """Name of a tensor within the vision tower, or None for the rest of the model."""
-    prefix = next((p for p in PREFIXES if key.startswith(p)), None)
-    return None if prefix is None else key.removeprefix(prefix)
-
-
-def _vision_tensors(files: list[Path]) -> Iterator[tuple[str, Tensor]]:
-    with ExitStack() as stack:
-        for file in files:
-            opened = stack.enter_context(safe_open(file, framework="pt"))
-            keys = list(opened.keys())
-            whole = any(_inside(key) is not None for key in keys)
-            for key in keys:
-                name = _inside(key) if whole else key
-                if name is not None:
-                    yield name, opened.get_tensor(key)
-
-
-@torch.no_grad()
-def _load(tower: nn.Module, files: _Files) -> None:
-    """Copy every parameter from the files, one tensor at a time."""
-    wanted = dict(tower.named_parameters())
-    for name, tensor in _vision_tensors(files.vision_files()):
-        if name in wanted:
-            wanted.pop(name).copy_(tensor)
-    require(
-        not wanted,
-        f"{files.name!r} must hold all vision weights, {len(wanted)} are missing, "
-        f"such as {next(iter(wanted), '')!r}",
-    )
-
-
-def _rule(files: _Files, config: Any) -> TokenRule:
-    """The published rule, with patch and merge of the config and the processor's pixel limits."""
-    rule = replace(
-        QWEN3_VL_RULE,
-        patch=config.patch_size,
-        merge=config.spatial_merge_size,
-        temporal_patch=config.temporal_patch_size,
-    )
-    found = files.find("preprocessor_config.json")
-    limits = json.loads(found.read_text()).get("size", {}) if found else {}
-    return replace(
-        rule,
-        min_pixels=limits.get("shortest_edge", rule.min_pixels),
-        max_pixels=limits.get("longest_edge", rule.max_pixels),
-    )
-
-
-def _size(name: str, tower: Any, rule: TokenRule) -> EncoderSize:
-    config = tower.config
-    return EncoderSize(
-        name=name,
-        family="qwen3-vl",
-        layout="packed",
-        depth=config.depth,
-        hidden=config.hidden_size,
-        intermediate=config.intermediate_size,
-        heads=config.num_heads,
-        out=config.out_hidden_size,
-        deepstack=tuple(config.deepstack_visual_indexes),
-        position_side=math.isqrt(config.num_position_embeddings),
-        parameters=sum(parameter.numel() for parameter in tower.parameters()),
-        rule=rule,
-        source=f"saved model {name!r}",
-    )
+    return known[kind].load(files, device=torch.device(device), dtype=dtype, **switches)

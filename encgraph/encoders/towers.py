@@ -11,17 +11,18 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from encgraph.encoders import faces
 from encgraph.encoders.metadata import Metadata
 from encgraph.encoders.protocol import Buffers
 
 
 class LinearPatchEmbed(nn.Module):
-    """A patch embedding as one matrix product, by a view of the Conv3d's weight.
+    """A patch embedding as one matrix product, by a view of the convolution's weight.
 
     With the kernel equal to the stride, the convolution of a flattened patch is this product.
     """
 
-    def __init__(self, proj: nn.Conv3d) -> None:
+    def __init__(self, proj: nn.Conv2d | nn.Conv3d) -> None:
         super().__init__()
         if not proj.weight.is_contiguous():
             raise ValueError(
@@ -60,31 +61,33 @@ def face(tower: Any, *, attention: str) -> Any:
             is.
         attention: Name registered with transformers, for the face only.
     """
-    config = copy.copy(tower.config)
-    config._attn_implementation = attention
-    blocks = nn.ModuleList(_block(block, config) for block in tower.blocks)
+    config = attention_config(tower.config, attention)
+    blocks = nn.ModuleList(with_config(block, "attn", config) for block in tower.blocks)
     embed = LinearPatchEmbed(tower.patch_embed.proj)
-    shown = _with(tower, {"patch_embed": embed, "blocks": blocks})
+    shown = faces.with_children(tower, {"patch_embed": embed, "blocks": blocks})
     shown.config = config
     return shown
 
 
+def attention_config(config: Any, attention: str) -> Any:
+    """Copy of a config that names another attention."""
+    copied = copy.copy(config)
+    copied._attn_implementation = attention
+    return copied
+
+
+def with_config(block: Any, attention: str, config: object) -> Any:
+    """Shallow copy of a block whose attention module of that name has another config."""
+    attn = faces.with_children(getattr(block, attention), {})
+    attn.config = config
+    return faces.with_children(block, {attention: attn})
+
+
 def with_ready_positions(shown: Any) -> Any:
     """A face that is given position rows as `interp_indices` and (cos, sin) as `position_ids`."""
-    return _with(shown, {"pos_embed": ReadyPositions(), "rotary_pos_emb": ReadyRotary()})
-
-
-def _block(block: Any, config: object) -> Any:
-    attn = _with(block.attn, {})
-    attn.config = config
-    return _with(block, {"attn": attn})
-
-
-def _with(module: Any, changed: dict[str, nn.Module]) -> Any:
-    """Shallow copy of a module with some children exchanged."""
-    copied = copy.copy(module)
-    copied._modules = {**module._modules, **changed}
-    return copied
+    return faces.with_children(
+        shown, {"pos_embed": ReadyPositions(), "rotary_pos_emb": ReadyRotary()}
+    )
 
 
 def arguments(made: Metadata) -> dict[str, Any]:

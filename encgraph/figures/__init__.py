@@ -4,6 +4,14 @@ Every figure uses one template and one colour a route, reads on light and dark p
 trace by a stable `uid`.
 """
 
+from encgraph.figures.benches import (
+    ladder,
+    latency_against_tokens,
+    memory_by_strategy,
+    regimes_compared,
+    speedups,
+)
+from encgraph.figures.curves import bytes_by_capacity, floors, replay_cost, spread
 from encgraph.figures.latency import (
     jitter,
     latency_by_route_and_size,
@@ -12,18 +20,47 @@ from encgraph.figures.latency import (
     strategies_compared,
 )
 from encgraph.figures.memory import memory_by_part
+from encgraph.figures.packings import bins_of_batch, budget_ruler
+from encgraph.figures.ranks import burst_loads, speedup_by_ranks
 from encgraph.figures.replays import fallback_reasons, fill
+from encgraph.figures.template import sourced
+from encgraph.figures.tradeoffs import (
+    break_even_map,
+    latency_by_graphs,
+    memory_by_graphs,
+    optimality_gap,
+    padding_by_graphs,
+)
 from encgraph.figures.traffic import budgets_over_traffic, traffic_histogram
 
 __all__ = [
+    "bins_of_batch",
+    "break_even_map",
+    "budget_ruler",
     "budgets_over_traffic",
+    "burst_loads",
+    "bytes_by_capacity",
     "fallback_reasons",
     "fill",
+    "floors",
     "jitter",
+    "ladder",
+    "latency_against_tokens",
+    "latency_by_graphs",
     "latency_by_route_and_size",
     "latency_quantiles",
+    "memory_by_graphs",
     "memory_by_part",
+    "memory_by_strategy",
+    "optimality_gap",
+    "padding_by_graphs",
+    "regimes_compared",
+    "replay_cost",
+    "sourced",
+    "speedup_by_ranks",
     "speedup_by_size",
+    "speedups",
+    "spread",
     "strategies_compared",
     "traffic_histogram",
 ]

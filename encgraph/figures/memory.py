@@ -22,7 +22,7 @@ def memory_by_part(memories: Mapping[str, Memory]) -> go.Figure:
         ValueError: If there are none.
     """
     require(bool(memories), "memory by part needs at least one memory")
-    names = [template.wrapped(name, 12) for name in memories]
+    names = [template.wrapped(name, 16) for name in memories]
     parts = {
         "slabs": [m.slabs_bytes / _MIB for m in memories.values()],
         "pool": [m.pool_bytes / _MIB for m in memories.values()],

@@ -1,6 +1,7 @@
 """Define the look of every figure once: the template `encgraph`, colours, symbols and labels."""
 
 import html
+import re
 import textwrap
 
 import plotly.graph_objects as go
@@ -52,9 +53,17 @@ def label(text: str) -> str:
     return html.escape(text, quote=False)
 
 
+def uid(name: str) -> str:
+    """A trace's `uid` from its name; plotly makes CSS selectors of it, so no punctuation."""
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name)
+
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
 def wrapped(text: str, width: int = 22) -> str:
     """A label broken into lines, so that long ones leave room for the figure."""
-    return "<br>".join(label(line) for line in textwrap.wrap(text, width))
+    return "<br>".join(label(line) for line in textwrap.wrap(text, width, break_long_words=False))
 
 
 def _axis() -> dict[str, object]:
@@ -104,3 +113,26 @@ def log_tokens(lowest: int, highest: int) -> dict[str, object]:
     powers = [2**n for n in range(40) if lowest / 2 < 2**n < highest * 2]
     ticks = powers if len(powers) < 9 else powers[len(powers) % 2 :: 2]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,}" for t in ticks]}
+
+
+def sourced(drawn: go.Figure, source: str, *, width: int = 130) -> go.Figure:
+    """The figure with where its numbers come from below it.
+
+    Args:
+        drawn: The figure; it is changed and returned.
+        source: A sentence, such as `readings.source` or the `source` of a cost model.
+        width: Characters a line.
+    """
+    return drawn.update_layout(
+        title={
+            "text": wrapped(source, width),
+            "font": {"size": 10},
+            "x": 0,
+            "xanchor": "left",
+            "y": 0.02,
+            "yref": "container",
+            "yanchor": "bottom",
+            "pad": {"l": 8},
+            "automargin": True,
+        }
+    )

@@ -128,7 +128,7 @@ def tail(
     tokens = sorted(sum(item.tokens for item in items) for items in requests)
     start = max(1, tokens[int(0.9 * (len(tokens) - 1))])
     end = max(start, largest or tokens[-1])
-    top = size.rule.max_pixels // size.rule.factor**2
+    top = size.rule.max_tokens
     steps = {round(float(t)) for t in np.geomspace(start, end, TAIL_STEPS)}
     area = size.rule.merge_area
     return [Item(tokens=t, patches=t * area) for t in sorted(steps) if t <= top]

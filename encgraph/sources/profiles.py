@@ -157,8 +157,7 @@ def converted_grid(tokens: int, pixels_a_token: int, rule: TokenRule) -> Grid:
     >>> converted_grid(1196, 28 * 28, sizes.QWEN3_VL_RULE)
     Grid(t=1, h=60, w=62)
     """
-    area = rule.factor**2
-    tokens = max(rule.min_pixels // area, round(tokens * pixels_a_token / area))
+    tokens = max(rule.min_tokens, round(tokens * pixels_a_token / rule.factor**2))
     high = round(math.sqrt(tokens))
     return Grid(1, high * rule.merge, round(tokens / high) * rule.merge)
 

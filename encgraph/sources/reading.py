@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encgraph import sizes
-from encgraph.records import Item
+from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, Grid
 from encgraph.sources import chats, images, requestlists, tables
 from encgraph.sources.tables import TableRow
@@ -171,7 +171,14 @@ def _sides(row: TableRow, size: EncoderSize, request: int) -> tuple[Item, str]:
         grid = sizes.video_grid(row.width, row.height, row.frames, size.rule)
     else:
         grid = sizes.image_grid(row.width, row.height, size.rule)
-    item = sizes.item(grid, size.rule, request=request, width=row.width, height=row.height)
+    item = sizes.item(
+        grid,
+        size.rule,
+        request=request,
+        width=row.width,
+        height=row.height,
+        modality=Modality.VIDEO if row.frames > 1 else Modality.IMAGE,
+    )
     return item, ""
 
 

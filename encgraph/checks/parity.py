@@ -6,20 +6,16 @@ oracle by at most 1.25 times what same-dtype eager is, item by item, since a fix
 hides a wrong row or fails an honest rounding.
 
 Distance is ||out - oracle|| / ||oracle|| over an item's rows, the worst of its outputs.
-
-Poison fills the padding (static inputs past the live rows) with NaN, replays again and demands the
-same answer: rows nobody owns must reach no row that matters.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from encgraph.encoders.protocol import Buffers, EncoderOutput, Input
+from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.errors import ParityError
-from encgraph.graphs import GraphSet
 
 FLOAT32_TOLERANCE = 1e-5
 EAGER_MULTIPLE = 1.25
@@ -72,8 +68,13 @@ def _closeness(item: ItemParity) -> float:
 
 
 def distance(output: EncoderOutput, oracle: EncoderOutput) -> float:
-    """Relative distance of an item's outputs, the worst of main and extras; NaN if any is NaN."""
+    """Relative distance of an item's outputs, the worst of main and extras.
+
+    NaN if any value is NaN, or if number or shapes of the outputs differ.
+    """
     worst = 0.0
+    if [t.shape for t in output.tensors] != [t.shape for t in oracle.tensors]:
+        return math.nan
     for mine, true in zip(output.tensors, oracle.tensors, strict=True):
         exact = true.double()
         gap = torch.linalg.vector_norm(mine.double() - exact)
@@ -84,7 +85,7 @@ def distance(output: EncoderOutput, oracle: EncoderOutput) -> float:
     return worst
 
 
-def parity(
+def compare(
     execute: Execute,
     batches: Sequence[Sequence[Input]],
     *,
@@ -132,33 +133,3 @@ def demand(parity: Parity) -> None:
                 f"{item.error_ratio:.3g}, allowed {item.tolerance_ratio:.3g}; "
                 "do not use these outputs; run `encgraph check` on the encoder"
             )
-
-
-def poison(graph_set: GraphSet, inputs: Sequence[Input], *, graph: int) -> bool:
-    """Replay with NaN in the padding and demand the answer without it.
-
-    Args:
-        graph_set: Captured.
-        inputs: Items that fit the graph and leave padding.
-        graph: Index of the graph.
-
-    Returns:
-        Whether live rows are the same, bit for bit, and finite.
-    """
-    target = graph_set.graphs[graph]
-    clean = graph_set.replay(target.capacity, inputs).clone()
-    live = sum(value.item.patches for value in inputs)
-    saved = {name: rows.clone() for name, rows in _padding(target.buffers, live)}
-    for _, rows in _padding(target.buffers, live):
-        rows.fill_(math.nan)
-    dirty = graph_set.replay(target.capacity, inputs).clone()
-    for name, rows in _padding(target.buffers, live):
-        rows.copy_(saved[name])
-    return bool(torch.isfinite(dirty).all()) and torch.equal(clean, dirty)
-
-
-def _padding(buffers: Buffers, live: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Pixel rows past the live patches; the attention slab is scratch that stays finite."""
-    for name, tensor in buffers.items():
-        if tensor.is_floating_point() and tensor.shape[0] > live and name != "attention":
-            yield name, tensor[live:]

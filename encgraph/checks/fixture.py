@@ -1,0 +1,60 @@
+"""A pytest fixture that runs every check on an adapter of your own.
+
+In `conftest.py`: `pytest_plugins = ["encgraph.checks.fixture"]`. In a test::
+
+    def test_graphs_can_hold_my_encoder(check_encoder):
+        check_encoder(MyEncoder(tower), make_inputs)
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import pytest
+
+from encgraph.checks import suite
+from encgraph.checks.checked import Checked
+from encgraph.checks.subject import MakeInputs, Subject
+from encgraph.encoders.protocol import Encoder
+
+
+class CheckEncoder(Protocol):
+    """Run the checks and fail the test with a line for each that did not pass."""
+
+    def __call__(
+        self,
+        encoder: Encoder,
+        make_inputs: MakeInputs,
+        *,
+        backend: str = "reference",
+        layout: str = "packed",
+        skip: Iterable[str] = (),
+    ) -> list[Checked]:
+        """Return every outcome if none failed; those named in `skip` may."""
+        ...
+
+
+@pytest.fixture
+def check_encoder() -> CheckEncoder:
+    """The suite as one call."""
+    return _check
+
+
+def _check(
+    encoder: Encoder,
+    make_inputs: MakeInputs,
+    *,
+    backend: str = "reference",
+    layout: str = "packed",
+    skip: Iterable[str] = (),
+) -> list[Checked]:
+    allowed = set(skip)
+    unknown = allowed - set(suite.NAMES)
+    if unknown:
+        raise ValueError(f"skip must name checks of {suite.NAMES}, got {sorted(unknown)}")
+    subject = Subject(encoder=encoder, make_inputs=make_inputs, backend=backend, layout=layout)
+    found = list(suite.run(subject))
+    failed = [one for one in found if one.passed is False and one.name not in allowed]
+    if failed:
+        lines = [f"{one.name}: {said}" for one in failed for said in one.detail]
+        pytest.fail("\n".join(lines), pytrace=False)
+    return found

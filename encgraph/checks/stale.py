@@ -1,0 +1,182 @@
+"""Whether a change of the model after capture is seen, or refused by name; never answered wrongly.
+
+Every change is made on the module in place and undone afterwards, so that nothing is copied and the
+encoder leaves a check as it entered it.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import nn
+
+from encgraph.checks import checked
+from encgraph.checks.checked import Checked
+from encgraph.checks.subject import Subject
+from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.runner import EncoderRunner
+
+Change = Callable[[nn.Module], AbstractContextManager[str]]
+"""Makes a change, gives what a refusal must name (alternatives joined by a bar), undoes it."""
+FACTOR = 1.25
+"""Exact in every float dtype; undone by the kept copy, not by division."""
+REFUSED = (RuntimeError, ValueError)
+
+
+def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
+    """Every weight edited in place is seen, copies derived from weights included."""
+    encoder, batches = subject.encoder, [subject.batch(*subject.several)]
+    weights = dict(encoder.module.named_parameters())
+    plain = encoder.stock().eager(batches[0])
+    with _scaled(list(weights.values())):
+        if _equal(encoder.stock().eager(batches[0]), plain):
+            return checked.not_run("edited_weight", "an edit of all weights changes no output")
+        said, figures = _seen(subject, runner, batches)
+    if not said:
+        text = f"an edit of {len(weights)} weights in place is seen by the next replay"
+        return checked.of("edited_weight", [], said=text, figures=figures)
+    unseen = []
+    for name, weight in weights.items():
+        with _scaled([weight]):
+            if _seen(subject, runner, batches)[0]:
+                unseen.append(
+                    f"weight {name!r} edited in place is not seen: something derived "
+                    "from it was kept; derive it in forward, or hold a view"
+                )
+    return checked.of("edited_weight", unseen or said, said="", figures=figures)
+
+
+def _seen(
+    subject: Subject, runner: EncoderRunner, batches: Sequence[Sequence[Input]]
+) -> tuple[list[str], dict[str, float]]:
+    try:
+        return subject.compared(runner.execute, batches)
+    except REFUSED:
+        return [], {}
+
+
+@contextmanager
+def _scaled(weights: Sequence[nn.Parameter]) -> Iterator[None]:
+    kept = [weight.detach().clone() for weight in weights]
+    with torch.no_grad():
+        for weight in weights:
+            weight.mul_(FACTOR)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, value in zip(weights, kept, strict=True):
+                weight.copy_(value)
+
+
+def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
+    """A change that a graph cannot follow raises; the message names what changed.
+
+    Args:
+        name: One of `CHANGES`.
+        subject: Whose module is changed, and changed back.
+        runner: Captured.
+    """
+    batch = subject.batch(*subject.several)
+    before = runner.execute(batch)
+    problems = []
+    with CHANGES[name](subject.encoder.module) as what:
+        try:
+            runner.execute(batch)
+        except REFUSED as error:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            if not any(word in str(error) for word in what.split("|")):
+                problems.append(f"refused without naming {what!r}: {said}")
+        else:
+            problems.append(f"{what!r} changed after capture and the runner answered all the same")
+    if not _equal(runner.execute(batch), before):
+        problems.append("outputs differ after the change was undone")
+    return checked.of(name, problems, said=said if not problems else "")
+
+
+def _equal(mine: Sequence[EncoderOutput], others: Sequence[EncoderOutput]) -> bool:
+    return all(
+        torch.equal(a, b)
+        for one, other in zip(mine, others, strict=True)
+        for a, b in zip(one.tensors, other.tensors, strict=True)
+    )
+
+
+@contextmanager
+def _rebound(module: nn.Module) -> Iterator[str]:
+    name, weight = next((n, w) for n, w in module.named_parameters() if w.dim() > 1)
+    owner, _, key = name.rpartition(".")
+    held = module.get_submodule(owner)._parameters
+    held[key] = nn.Parameter(weight.detach() * FACTOR, requires_grad=False)
+    try:
+        yield name
+    finally:
+        held[key] = weight
+
+
+@contextmanager
+def _other_dtype(module: nn.Module) -> Iterator[str]:
+    """Weights of another dtype: torch gives every parameter another storage."""
+    weights = dict(module.named_parameters())
+    kept = {name: weight.data for name, weight in weights.items()}
+    first = next(iter(kept.values()))
+    other = torch.bfloat16 if first.dtype == torch.float32 else torch.float32
+    for weight in weights.values():
+        weight.data = weight.data.to(other)
+    try:
+        yield f"{next(iter(kept))}|dtype"
+    finally:
+        for name, weight in weights.items():
+            weight.data = kept[name]
+
+
+@contextmanager
+def _swapped(module: nn.Module) -> Iterator[str]:
+    name, child = _child(module)
+    owner, _, key = name.rpartition(".")
+    held = module.get_submodule(owner)._modules
+    other = copy.deepcopy(child)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(FACTOR)
+    held[key] = other
+    try:
+        yield name
+    finally:
+        held[key] = child
+
+
+def _child(module: nn.Module) -> tuple[str, nn.Module]:
+    """The first submodule that itself holds a weight."""
+    return next((n, m) for n, m in module.named_modules() if n and m._parameters)
+
+
+@contextmanager
+def _training(module: nn.Module) -> Iterator[str]:
+    modes = [(each, each.training) for each in module.modules()]
+    module.train()
+    try:
+        yield "mode"
+    finally:
+        for each, training in modes:
+            each.training = training
+
+
+@contextmanager
+def _hooked(module: nn.Module) -> Iterator[str]:
+    _, child = _child(module)
+    hook = child.register_forward_hook(lambda *_: None)
+    try:
+        yield "hook"
+    finally:
+        hook.remove()
+
+
+CHANGES: dict[str, Change] = {
+    "rebound_weight": _rebound,
+    "changed_dtype": _other_dtype,
+    "swapped_module": _swapped,
+    "training_mode": _training,
+    "forward_hook": _hooked,
+}

@@ -1,0 +1,171 @@
+"""What is checked: an encoder, how to make inputs for it, and batches and budgets sized for it.
+
+Checks know an encoder through `encoders.protocol` alone. Inputs come from a function that is asked for
+items of so many tokens; where the encoder has no such item it gives the nearest, and every check goes
+by the sizes of what came back.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from encgraph import sizes
+from encgraph.checks import parity
+from encgraph.checks.parity import Execute, ItemParity
+from encgraph.encoders import inputs
+from encgraph.encoders.protocol import Encoder, EncoderSpec, Input
+from encgraph.records import DIMENSIONS, Capacity, Item, Load, Modality, Plan
+from encgraph.runner import EncoderRunner
+from encgraph.sizes import EncoderSize
+
+MakeInputs = Callable[[Sequence[Item], int], list[Input]]
+"""(items wanted, seed) -> one input each, of those sizes or the nearest the encoder has."""
+TILE = 128
+"""Rows of an attention tile; the last live row is checked around it."""
+
+
+def synthetic(spec: EncoderSpec) -> MakeInputs:
+    """Random pixels for an encoder of a published size; what is wanted becomes a legal item first.
+
+    Raises:
+        ValueError: If its name is no published size; pass a function that makes inputs.
+    """
+    size = sizes.named(spec.name)
+
+    def make(wanted: Sequence[Item], seed: int) -> list[Input]:
+        legal = [_legal(item, size) for item in wanted]
+        return inputs.synthetic(legal, size=size, device=spec.device, dtype=spec.dtype, seed=seed)
+
+    return make
+
+
+def _legal(item: Item, size: EncoderSize) -> Item:
+    """The item itself where any grid is legal; else the nearest there is."""
+    if size.layout == "packed":
+        return item
+    length = min(item.patches if size.rule.pooled else item.tokens, size.rule.max_tokens)
+    grid = sizes.near_square_grid(max(length, 1), size.rule)
+    return sizes.item(grid, size.rule, modality=item.modality)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subject:
+    """An encoder under check."""
+
+    encoder: Encoder
+    make_inputs: MakeInputs
+    backend: str = "reference"
+    layout: str = "packed"
+    """"packed" (no padding row reaches a live one) or "masked" (padding is multiplied by zero)."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("packed", "masked"):
+            raise ValueError(f"layout must be 'packed' or 'masked', got {self.layout!r}")
+
+    @property
+    def low(self) -> int:
+        """Tokens of the smallest legal item."""
+        return self.encoder.spec.min_tokens
+
+    @property
+    def several(self) -> tuple[int, ...]:
+        """Tokens of items that share a replay."""
+        return (self.low, 2 * self.low, self.low)
+
+    @property
+    def around_a_tile(self) -> tuple[tuple[int, ...], ...]:
+        """Batches whose last live row lies at, just before and just after a tile's border."""
+        near = [TILE - 1, TILE, TILE + 1]
+        areas = [n // self.encoder.spec.rule.merge_area for n in (TILE - 4, TILE, TILE + 4)]
+        return tuple((n,) for n in (*areas, *near) if n >= self.low)
+
+    def batch(self, *tokens: int, frames: int = 1, seed: int = 0) -> list[Input]:
+        """Inputs of about so many tokens each, with the sizes the encoder itself reads off them."""
+        wanted = [self._item(count, frames) for count in tokens]
+        return self.make_inputs(wanted, self.seed + seed)
+
+    def _item(self, tokens: int, frames: int) -> Item:
+        spec = self.encoder.spec
+        image = Modality.VIDEO if frames > 1 else Modality.IMAGE
+        return Item(
+            modality=image if image in spec.modalities else min(spec.modalities),
+            tokens=tokens,
+            patches=tokens * spec.rule.merge_area,
+            frames=frames,
+            segments=frames,
+        )
+
+    def load(self, batch: Sequence[Input]) -> Load:
+        """What a batch asks of one replay."""
+        return Load.of(self.encoder.item_spec(value) for value in batch)
+
+    def capacity(self, *batches: Sequence[Input]) -> Capacity:
+        """The smallest that holds any one of these batches, or one item as large as the largest."""
+        most = max(self.load(batch).tokens for batch in batches)
+        one = self.batch(min(most, self.encoder.spec.max_tokens))
+        loads = [self.load(batch) for batch in (*batches, one)]
+        return Capacity(**{name: max(getattr(one, name) for one in loads) for name in DIMENSIONS})
+
+    def capacities(self) -> tuple[Capacity, ...]:
+        """Three budgets: one smallest item; several, or a tile's border; one much larger."""
+        low = self.low
+        middle = [self.batch(*[low] * 4), self.batch(*self.several)]
+        middle += [self.batch(*tokens, low) for tokens in self.around_a_tile]
+        large = [self.batch(*[low] * 8), self.batch(8 * low), *middle]
+        if Modality.VIDEO in self.encoder.spec.modalities:
+            large.append(self.batch(8 * low, frames=4))
+        made = [self.capacity(*batches) for batches in ([self.batch(low)], middle, large)]
+        return tuple(c for i, c in enumerate(made) if not i or c.tokens > made[i - 1].tokens)
+
+    def plan(self) -> Plan:
+        """The plan that checks capture."""
+        spec = self.encoder.spec
+        return Plan(
+            graphs=self.capacities(),
+            encoder=spec.name,
+            dtype=str(spec.dtype).removeprefix("torch."),
+            attention=spec.attention,
+        )
+
+    @contextmanager
+    def runner(self) -> Iterator[EncoderRunner]:
+        """A captured runner.
+
+        Raises:
+            CaptureError: If nothing could be captured.
+        """
+        with EncoderRunner(encoder=self.encoder, plan=self.plan(), backend=self.backend) as made:
+            made.capture()
+            yield made
+
+    def compared(
+        self, execute: Execute, batches: Sequence[Sequence[Input]]
+    ) -> tuple[list[str], dict[str, float]]:
+        """Compare with the untouched forward: problems, each naming batch and item, and figures."""
+        encoder = self.encoder
+        exact = encoder.spec.dtype == torch.float32
+        oracle = None if exact else encoder.oracle().eager
+        eager, problems = encoder.stock().eager, []
+        found: list[ItemParity] = []
+        for batch in batches:
+            one = parity.compare(execute, [batch], eager=eager, oracle=oracle)
+            problems += [self._said(item, batch) for item in one.items if not item.holds]
+            found += one.items
+        worst = parity.Parity(items=tuple(found), oracle="").worst
+        if worst is None:
+            return problems, {}
+        return problems, {
+            "worst_error_ratio": worst.error_ratio,
+            "tolerance_ratio": worst.tolerance_ratio,
+            "items_count": float(len(found)),
+        }
+
+    def _said(self, item: ItemParity, batch: Sequence[Input]) -> str:
+        tokens = [self.encoder.item_spec(value).tokens for value in batch]
+        return (
+            f"item {item.item} of a batch of {tokens} tokens differs from eager: relative error "
+            f"{item.error_ratio:.3g}, allowed {item.tolerance_ratio:.3g}"
+        )

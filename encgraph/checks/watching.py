@@ -1,0 +1,203 @@
+"""Watch every operator a forward runs: what it is given, where it was called, what it makes wait.
+
+Two modes together. A function mode sees `.tolist()`, `.item()`, `bool()` and factories, which on a
+CPU never reach the dispatcher. A dispatch mode sees operators whose output shape depends on contents,
+and copies between devices.
+"""
+
+import linecache
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+TORCH = str(Path(torch.__file__).parent)
+HERE = str(Path(__file__).parent)
+WAITS = "makes the host wait for the device"
+COPIES = "copies from the host"
+
+METHODS = {
+    Tensor.item: WAITS,
+    Tensor.tolist: WAITS,
+    Tensor.numpy: WAITS,
+    Tensor.cpu: WAITS,
+    Tensor.__bool__: WAITS,
+    Tensor.__int__: WAITS,
+    Tensor.__float__: WAITS,
+    Tensor.__index__: WAITS,
+    Tensor.__contains__: WAITS,
+    Tensor.__array__: WAITS,
+    Tensor.pin_memory: "pins memory, which a capture forbids",
+    Tensor.new_tensor: COPIES,
+    torch.tensor: COPIES,
+    torch.as_tensor: COPIES,
+    torch.from_numpy: COPIES,
+}
+FACTORIES = {
+    torch.arange,
+    torch.empty,
+    torch.eye,
+    torch.full,
+    torch.linspace,
+    torch.ones,
+    torch.rand,
+    torch.randn,
+    torch.zeros,
+}
+OPERATORS = {
+    "aten::_local_scalar_dense",
+    "aten::_unique2",
+    "aten::bincount",
+    "aten::equal",
+    "aten::is_nonzero",
+    "aten::masked_select",
+    "aten::nonzero",
+    "aten::repeat_interleave",
+    "aten::unique_consecutive",
+    "aten::unique_dim",
+}
+"""Their output's shape, or a Python value, depends on contents."""
+PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
+WAITS_ON_CPU_ONLY = {torch.nn.functional.one_hot}
+"""Given the number of classes, these read contents on a CPU alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of code outside torch."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({linecache.getline(self.file, self.line).strip()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator: name, sizes and values it was given, and where."""
+
+    name: str
+    given: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Offence:
+    """One call that a captured region may not make."""
+
+    call: str
+    why: str
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.call} {self.why}"
+
+
+class Watching:
+    """What was seen: every operator, and those that a captured region may not run."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.offences: list[Offence] = []
+        self.muted = False
+
+    def offend(self, call: str, why: str) -> None:
+        """Note an offence at the line that is running, once a line."""
+        offence = Offence(call, why, _place())
+        known = {(o.place, o.why) for o in self.offences}
+        if not self.muted and (offence.place, offence.why) not in known:
+            self.offences.append(offence)
+
+
+@contextmanager
+def watched() -> Iterator[Watching]:
+    """Watch what runs inside."""
+    seen = Watching()
+    with _Functions(seen), _Operators(seen):
+        yield seen
+
+
+class _Functions(TorchFunctionMode):
+    def __init__(self, seen: Watching) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func))
+        if func in METHODS and not (func is torch.as_tensor and isinstance(args[0], Tensor)):
+            self.seen.offend(f"{name}()", METHODS[func])
+        elif func in FACTORIES:
+            self._factory(name, kwargs)
+        if func in WAITS_ON_CPU_ONLY and (len(args) > 1 or "num_classes" in kwargs):
+            self.seen.muted = True
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self.seen.muted = False
+        return func(*args, **kwargs)
+
+    def _factory(self, name: str, kwargs: Any) -> None:
+        if kwargs.get("device") is None:
+            self.seen.offend(f"{name}()", "has no device=, so it is made on the host and copied")
+        if kwargs.get("pin_memory"):
+            self.seen.offend(f"{name}()", METHODS[Tensor.pin_memory])
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, seen: Watching) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen = seen
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name
+        if name in OPERATORS and kwargs.get("output_size") is None:
+            self.seen.offend(name, f"{WAITS}: its result depends on contents")
+        if name.startswith("aten::index") and _by_mask(args):
+            self.seen.offend("indexing by a mask", f"{WAITS}: its result depends on contents")
+        self.seen.calls.append(Call(str(func), repr(_shown((args, kwargs))), _place()))
+        result = func(*args, **kwargs)
+        if name in ("aten::_to_copy", "aten::copy_") and _crosses(args, result):
+            self.seen.offend(name, "copies between devices")
+        return result
+
+
+def _by_mask(args: Sequence[Any]) -> bool:
+    indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
+    return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
+
+
+def _crosses(args: Sequence[Any], result: Tensor) -> bool:
+    return any(isinstance(a, Tensor) and a.device.type != result.device.type for a in args)
+
+
+def _shown(value: Any) -> Any:
+    """A value with tensors reduced to dtype and shape, and objects to their types."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype}{tuple(value.shape)}"
+    if isinstance(value, dict):
+        return {key: _shown(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(one) for one in value]
+    return value if isinstance(value, PLAIN) else type(value).__name__
+
+
+def _place() -> Place:
+    """The deepest running line outside torch and this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((TORCH, HERE, "<")):
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,61 @@
+"""The `figures` command: every paper figure from the measurements, with a manifest of hashes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from encgraph.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from encgraph.papers import Paper
+
+PapersOut = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Folder to write into.", show_default=False)
+]
+On = Annotated[str, typer.Option("--on", metavar="CARD", help="Card whose measurements to draw.")]
+HtmlOnly = Annotated[bool, typer.Option("--html-only", help="Leave SVG and PDF out.")]
+Against = Annotated[
+    Path | None,
+    typer.Option("--check", metavar="FILE", help="Compare with a manifest instead of writing."),
+]
+
+
+def figures(
+    out: PapersOut = Path("figures"),
+    on: On = "h200",
+    html_only: HtmlOnly = False,
+    check: Against = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make every paper figure from the measurements: HTML, SVG, PDF and a manifest of hashes."""
+    from encgraph import exporting, papers
+    from encgraph.cli import output
+
+    made = papers.catalogue(on)
+    if check is not None:
+        _compare(check, made)
+        return
+    folder = output.folder(out)
+    written = exporting.write(
+        made, folder, pictures=() if html_only else exporting.PICTURES, progress=output.bar
+    )
+    if as_json:
+        names = [str(path) for path in written.files]
+        output.machine(
+            {"manifest": str(written.manifest), "files": names, "skipped": written.skipped}
+        )
+        return
+    output.line(f"{len(made)} figures, {len(written.files)} files; {written.manifest}")
+    if written.skipped:
+        output.note(written.skipped)
+
+
+def _compare(manifest: Path, made: "tuple[Paper, ...]") -> None:
+    from encgraph import exporting
+    from encgraph.cli import output
+
+    found = exporting.differences(manifest, made)
+    if found:
+        raise ValueError("; ".join(found))
+    output.line(f"{len(made)} figures are those of {manifest}")

@@ -1,0 +1,262 @@
+"""A vision tower of transformers over packed patches, behind the encoder protocol; a family fills in.
+
+The tower stays as it is and serves as the stock oracle. What graphs capture is a second face of it,
+sharing its parameters: packed attention, and a linear patch embedding in place of the convolution.
+What the tower would compute on the host it is given as keyword arguments, computed from a static
+buffer of grids inside the captured region (`metadata="graph"`), or before each replay and copied, as
+engines do (`metadata="host"`).
+
+Shape legend: T real patches, P patches of a capacity, K patch width, M max items, S segments.
+"""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from encgraph import sizes
+from encgraph.attention import choose
+from encgraph.encoders import compiling, packed, towers
+from encgraph.encoders import metadata as metadatas
+from encgraph.encoders.packed_family import PackedFamily
+from encgraph.encoders.protocol import Buffers, EncoderOutput, EncoderSpec, Input
+from encgraph.errors import require
+from encgraph.records import Capacity, Item, Modality
+from encgraph.sizes import EncoderSize, Grid
+
+
+class PackedTower(PackedFamily):
+    """A packed vision tower that graphs can hold."""
+
+    def __init__(  # noqa: PLR0913 - the switches that strategies set
+        self,
+        module: Any,
+        size: EncoderSize,
+        *,
+        name: str = "",
+        attention: str = "auto",
+        metadata: Literal["graph", "host"] = "graph",
+        eager_forward: Literal["varlen", "stock"] = "varlen",
+        fill_rule: Literal["prefix", "zero_and_copy"] = "prefix",
+        attention_slab: bool = True,
+        compiled: bool = False,
+    ) -> None:
+        """Wrap a tower.
+
+        Args:
+            module: The transformers tower, in eval mode; held, not changed.
+            size: Its sizes and token rule.
+            name: Name in records; empty means the size's.
+            attention: A name of `attention.choose`.
+            metadata: "graph" (computed inside the captured region) or "host" (before each replay).
+            eager_forward: "varlen" (packed attention) or "stock" (the untouched forward).
+            fill_rule: "prefix" (write what changed; the forward zeroes padding rows) or "zero_and_copy".
+            attention_slab: Whether attention writes into a static buffer of its own, zeroed once.
+            compiled: Whether the repeated block is compiled, once for all layers and capacities.
+
+        Raises:
+            ValueError: If a switch has no such position, or the attention cannot run here.
+        """
+        packed.check_switches(metadata=metadata, eager_forward=eager_forward, fill_rule=fill_rule)
+        self._module, self._weight = module, self._patch_weight(module)
+        weight = self._weight
+        chosen = choose.named(attention, device=weight.device, dtype=weight.dtype)
+        registered = choose.register(chosen)
+        self.size, self.name, self.attention = size, name or size.name, chosen.name
+        self._metadata, self._eager, self._fill = metadata, eager_forward, fill_rule
+        self._attention_slab = attention_slab
+        self._face, self._compiled = self._second_face(registered), compiled
+        if compiled:
+            compiling.compile_blocks(self._repeated(self._face))
+        self._captured = self._captured_face()
+
+    @abstractmethod
+    def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Tensor]:
+        """Tensors the face is given, from padded grids: static shapes, no synchronization."""
+
+    def _limits(self, longest: int) -> dict[str, int]:
+        """Host numbers the face is given, from the longest segment."""
+        return {"max_seqlen": longest}
+
+    def _patch_weight(self, module: Any) -> Tensor:
+        weight: Tensor = module.patch_embed.proj.weight
+        return weight
+
+    def _second_face(self, attention: str) -> Any:
+        return towers.face(self._module, attention=attention)
+
+    def _repeated(self, face: Any) -> Iterable[Any]:
+        """The blocks of a face, all of one class."""
+        blocks: Iterable[Any] = face.blocks
+        return blocks
+
+    def _captured_face(self) -> Any:
+        return self._face
+
+    def _run(self, face: Any, pixels_PK: Tensor, given: dict[str, Any]) -> EncoderOutput:
+        return self._output(face(pixels_PK, grid_thw=None, **given))
+
+    def _run_stock(self, pixels_TK: Tensor, grids: Sequence[Grid]) -> EncoderOutput:
+        grid_N3 = torch.tensor(grids, device=pixels_TK.device)
+        return self._output(self._module(pixels_TK, grid_thw=grid_N3))
+
+    def _output(self, made: Any) -> EncoderOutput:
+        return EncoderOutput(main=made.pooler_output)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The tower itself."""
+        module: torch.nn.Module = self._module
+        return module
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """What is fixed about it."""
+        fixed = packed.spec(self.size, self.name, weight=self._weight, attention=self.attention)
+        return replace(fixed, compiled=self._compiled)
+
+    def item_spec(self, value: Input) -> Item:
+        """Sizes of one input; host only.
+
+        Raises:
+            ValueError: If pixels and grid do not fit together or the encoder.
+        """
+        self._check((value,))
+        known = value.item
+        return sizes.item(
+            value.grid,
+            self.size.rule,
+            request=known.request,
+            width=known.width or 0,
+            height=known.height or 0,
+            modality=Modality.VIDEO if value.grid.t > 1 else known.modality,
+        )
+
+    def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
+        """Allocate static inputs, zeros and unused grids; leading dimensions grow with capacity."""
+        rows = capacity.patches
+        made = {"pixels": torch.zeros(rows, self.size.patch_width, device=device, dtype=dtype)}
+        if self._attention_slab:
+            made["attention"] = torch.zeros(rows, self.size.hidden, device=device, dtype=dtype)
+        if self._metadata == "host":
+            return made | self._host_buffers(capacity, device, dtype)
+        return made | {"grid": self._padded((), capacity.items).to(device)}
+
+    def _host_buffers(
+        self, capacity: Capacity, device: torch.device, dtype: torch.dtype
+    ) -> dict[str, Tensor]:
+        unused = self._padded((), 1)
+        made = self._arguments(unused, capacity.patches, capacity.segments)
+        return {name: values.to(device) for name, values in made.items()}
+
+    def _padded(self, grids: Sequence[Grid], items: int) -> Tensor:
+        """Grids as a host tensor with unused rows up to `items` and one beyond."""
+        unused = [metadatas.padding_grid(self.size.rule.merge)] * (items + 1 - len(grids))
+        return torch.tensor([*grids, *unused])
+
+    @torch.no_grad()
+    def fill(self, buffers: Buffers, inputs: Sequence[Input]) -> None:
+        """Write inputs into static buffers in place; the host never waits for the device.
+
+        Raises:
+            ValueError: If an input does not fit the encoder; names the item.
+        """
+        self._check(inputs)
+        if self._fill == "zero_and_copy":
+            for name, buffer in buffers.items():
+                if name != "attention":
+                    buffer.zero_()
+        packed.copy_pixels(buffers["pixels"], inputs)
+        grids = [value.grid for value in inputs]
+        if self._metadata == "host":
+            self._fill_host_metadata(buffers, grids)
+            return
+        most = len(buffers["grid"]) - 1
+        require(len(grids) <= most, f"these buffers hold at most {most} items, got {len(grids)}")
+        metadatas.copy_into(buffers["grid"], self._padded(grids, most))
+
+    def _fill_host_metadata(self, buffers: Buffers, grids: Sequence[Grid]) -> None:
+        segments = len(buffers["cu_seqlens"]) - 1
+        padded = self._padded(grids, len(grids))
+        for name, values in self._arguments(padded, len(buffers["pixels"]), segments).items():
+            metadatas.copy_into(buffers[name], values)
+
+    @torch.no_grad()
+    def forward(self, buffers: Buffers, capacity: Capacity) -> EncoderOutput:
+        """Encode the buffers: packed rows; those past the real ones are finite and meaningless.
+
+        With the "prefix" rule padding pixels are zeroed here, whatever they hold, NaN included; with
+        "zero_and_copy" they are what `fill` left, zeros.
+        """
+        pixels_PK = buffers["pixels"]
+        assert len(pixels_PK) == capacity.patches, (len(pixels_PK), capacity)
+        if self._metadata == "graph":
+            given = self._arguments(buffers["grid"], capacity.patches, capacity.segments)
+        else:
+            given = self._host_arguments(buffers)
+        if self._fill == "prefix":
+            rows_P = torch.arange(capacity.patches, device=pixels_PK.device, dtype=torch.int32)
+            live_P1 = (rows_P < given["cu_seqlens"][-1])[:, None]
+            pixels_PK = torch.where(live_P1, pixels_PK, 0.0)
+        if self._attention_slab:
+            # Detached, a prefix view of the slab is a tensor like eager's to a compiled block.
+            given["attention_output"] = buffers["attention"].detach()
+        limits = self._limits(capacity.longest_segment)
+        return self._run(self._captured, pixels_PK, {**given, **limits})
+
+    def _host_arguments(self, buffers: Buffers) -> dict[str, Any]:
+        return {n: t for n, t in buffers.items() if n not in ("pixels", "attention")}
+
+    @torch.no_grad()
+    def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:
+        """Encode inputs batched and ungraphed; owned outputs in order.
+
+        Raises:
+            ValueError: If an input does not fit the encoder; names the item.
+        """
+        self._check(inputs)
+        if not inputs:
+            return []
+        total = sum(len(value.pixels) for value in inputs)
+        pixels_TK = self._weight.new_empty(total, self.size.patch_width)
+        packed.copy_pixels(pixels_TK, inputs)
+        grids = [value.grid for value in inputs]
+        run = self._run_stock if self._eager == "stock" else self._run_varlen
+        tokens = [len(value.pixels) // self.size.rule.merge_area for value in inputs]
+        return packed.cut(run(pixels_TK, grids), tokens)
+
+    def _run_varlen(self, pixels_TK: Tensor, grids: Sequence[Grid]) -> EncoderOutput:
+        given: dict[str, Any] = self._eager_arguments(grids)
+        # All rows are real, so attention fills every row of a scratch tensor that blocks share.
+        given["attention_output"] = pixels_TK.new_empty(len(pixels_TK), self.size.hidden)
+        limits = self._limits(max(grid.h * grid.w for grid in grids))
+        return self._run(self._face, pixels_TK, {**given, **limits})
+
+    def _eager_arguments(self, grids: Sequence[Grid]) -> dict[str, Tensor]:
+        """What the face is given for exactly these grids: on the device, as a graph would have it."""
+        grid_N13 = metadatas.to_device(self._padded(grids, len(grids)), self._weight.device)
+        patches = sum(grid.t * grid.h * grid.w for grid in grids)
+        return self._arguments(grid_N13, patches, sum(grid.t for grid in grids))
+
+    def stock(self) -> Self:
+        """The same weights with the untouched forward as `eager`: the oracle of the same dtype."""
+        return self._oracle(self._module)
+
+    def oracle(self) -> Self:
+        """A float32 copy of the weights with the untouched forward as `eager`."""
+        return self._oracle(copy.deepcopy(self._module).float())
+
+    def _oracle(self, module: Any) -> Self:
+        return type(self)(
+            module, self.size, name=self.name, attention="sdpa", eager_forward="stock"
+        )
+
+    def _check(self, inputs: Sequence[Input]) -> None:
+        require(not self._module.training, "the encoder must be in eval mode; call .eval() on it")
+        for index, value in enumerate(inputs):
+            wrong = packed.wrong(value, size=self.size)
+            require(wrong is None, f"item {index} {wrong}")

@@ -1,0 +1,114 @@
+"""Read saved models: the configuration, and the weights of the encoder alone, tensor by tensor."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from encgraph.errors import require
+
+
+class Files:
+    """Files of a saved model: a local directory, or the hub's, fetched one by one."""
+
+    def __init__(self, name: str) -> None:
+        """Open a model.
+
+        Args:
+            name: A local directory, or a name on the hub.
+        """
+        self.name = name
+        self.base = Path(name).name
+        self.local = Path(name) if Path(name).is_dir() else None
+
+    def find(self, file: str) -> Path | None:
+        """Path of a file, or None where the model has none of that name."""
+        if self.local is not None:
+            found = self.local / file
+            return found if found.is_file() else None
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError
+
+        try:
+            return Path(hf_hub_download(self.name, file))
+        except EntryNotFoundError:
+            return None
+
+    def path(self, file: str) -> Path:
+        """Path of a file that must be there.
+
+        Raises:
+            ValueError: If it is not.
+        """
+        found = self.find(file)
+        require(found is not None, f"{self.name!r} must hold {file!r}; it is no saved model")
+        assert found is not None
+        return found
+
+    def config(self) -> dict[str, Any]:
+        """The encoder's own part of config.json: of a whole model its vision or audio part."""
+        whole: dict[str, Any] = json.loads(self.path("config.json").read_text())
+        parts = (whole.get(part) for part in ("vision_config", "audio_config"))
+        return next((part for part in parts if isinstance(part, dict)), whole)
+
+    def processor(self) -> dict[str, Any]:
+        """The image processor's file, empty where there is none."""
+        found = self.find("preprocessor_config.json")
+        made: dict[str, Any] = json.loads(found.read_text()) if found else {}
+        return made
+
+
+def load(module: nn.Module, files: Files, prefixes: Sequence[str]) -> None:
+    """Copy every parameter from the files, one tensor at a time.
+
+    Args:
+        module: Whose parameters are written.
+        files: Of the saved model; files without the encoder's weights are not opened.
+        prefixes: Where a whole model's file may keep the encoder; tried in order.
+
+    Raises:
+        ValueError: If weights are missing; names one.
+    """
+    wanted = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, tensor in _tensors(files, prefixes):
+            if name in wanted:
+                wanted.pop(name).copy_(tensor)
+    require(
+        not wanted,
+        f"{files.name!r} must hold all encoder weights, {len(wanted)} are missing, "
+        f"such as {next(iter(wanted), '')!r}",
+    )
+
+
+def inside(key: str, prefixes: Sequence[str]) -> str | None:
+    """Name of a tensor within the encoder, or None for the rest of the model."""
+    prefix = next((p for p in prefixes if key.startswith(p)), None)
+    return None if prefix is None else key.removeprefix(prefix)
+
+
+def _weight_files(files: Files, prefixes: Sequence[str]) -> list[Path]:
+    """Safetensors files that hold the encoder's weights."""
+    index = files.find("model.safetensors.index.json")
+    if index is None:
+        return [files.path("model.safetensors")]
+    where = json.loads(index.read_text())["weight_map"]
+    kept = {shard for key, shard in where.items() if inside(key, prefixes) is not None}
+    return [files.path(shard) for shard in sorted(kept or set(where.values()))]
+
+
+def _tensors(files: Files, prefixes: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    with ExitStack() as stack:
+        for file in _weight_files(files, prefixes):
+            opened = stack.enter_context(safe_open(file, framework="pt"))
+            keys = list(opened.keys())
+            whole = any(inside(key, prefixes) is not None for key in keys)
+            for key in keys:
+                name = inside(key, prefixes) if whole else key
+                if name is not None:
+                    yield name, opened.get_tensor(key)

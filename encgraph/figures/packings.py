@@ -1,0 +1,148 @@
+"""Draw packings: a batch's bins as bars, and a plan's budgets over the tokens they pad."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from encgraph.errors import require
+from encgraph.figures import template
+from encgraph.records import Item, Packing, Plan, Route
+
+_BINS_AN_OCTAVE = 8
+_SHADES = ("#2A7AB8", "#7DB5DE", "#1B4F78", "#56A0D3")
+
+
+def bins_of_batch(packings: Mapping[str, Packing], batch: Sequence[Item]) -> go.Figure:
+    """Each packing of one batch as rows of bars: a row a replay, its items, its padding; eager last.
+
+    Args:
+        packings: By rule, drawn from the top.
+        batch: The items they pack.
+
+    Raises:
+        ValueError: If nothing was packed.
+    """
+    rows = [
+        (f"{rule} · {place}", parts)
+        for rule, packed in packings.items()
+        for place, parts in enumerate(_rows(packed, batch), start=1)
+    ]
+    require(bool(rows), "bins of a batch need at least one packed item")
+    deepest = max(len(parts) for _, parts in rows)
+    labels = [template.label(name) for name, _ in rows]
+    bars = [
+        go.Bar(
+            uid=f"part-{depth}",
+            orientation="h",
+            y=labels,
+            x=[parts[depth][0] if depth < len(parts) else 0 for _, parts in rows],
+            text=[parts[depth][1] if depth < len(parts) else "" for _, parts in rows],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            marker={
+                "color": [_colour(parts, depth) for _, parts in rows],
+                "line": {"color": template.INK, "width": 0.5},
+                "pattern": {"shape": [_pattern(parts, depth) for _, parts in rows]},
+            },
+            hovertemplate="%{y}: %{text} %{x:,} tokens<extra></extra>",
+        )
+        for depth in range(deepest)
+    ]
+    drawn = template.figure(*bars, x="tokens computed", y="")
+    drawn.update_xaxes(rangemode="tozero").update_yaxes(autorange="reversed", type="category")
+    return drawn.update_layout(
+        barmode="stack", showlegend=False, height=110 + 30 * len(rows), bargap=0.2
+    )
+
+
+def _rows(packed: Packing, batch: Sequence[Item]) -> list[list[tuple[int, str]]]:
+    """A row a bin: (tokens, what), padding last; then a row for what is left to eager."""
+    rows = []
+    for bin in packed.bins:
+        parts = [(batch[i].tokens, f"{batch[i].tokens:,}") for i in bin.items]
+        padding = [(bin.padding_tokens, "padding")] if bin.padding_tokens else []
+        rows.append([*parts, *padding])
+    left = [(batch[f.item].tokens, f"eager {batch[f.item].tokens:,}") for f in packed.fallback]
+    return [*rows, left] if left else rows
+
+
+def _colour(parts: Sequence[tuple[int, str]], depth: int) -> str:
+    if depth >= len(parts):
+        return template.INK
+    what = parts[depth][1]
+    if what == "padding":
+        return template.PADDING
+    if what.startswith("eager"):
+        return template.ROUTE_COLOURS[Route.FALLBACK]
+    return _SHADES[depth % 2]
+
+
+def _pattern(parts: Sequence[tuple[int, str]], depth: int) -> str:
+    return "/" if depth < len(parts) and parts[depth][1] == "padding" else ""
+
+
+def budget_ruler(plan: Plan, tokens: Sequence[int]) -> go.Figure:
+    """Tokens of a traffic by request size, the padding each size pays on top, budgets as lines.
+
+    Each request is taken whole, in the smallest budget with enough tokens; one over every budget
+    runs eager and has no padding.
+
+    Args:
+        plan: Its token budgets are drawn; other limits are not.
+        tokens: Tokens of each request.
+
+    Raises:
+        ValueError: If there are no requests.
+    """
+    require(bool(tokens), "a budget ruler needs at least one request")
+    budgets = plan.token_budgets
+    places = [math.floor(_BINS_AN_OCTAVE * math.log2(t) + 1e-9) for t in tokens]
+    columns = {p: [0, 0, 0] for p in range(min(places), max(places) + 1)}
+    for place, count in zip(places, tokens, strict=True):
+        at = bisect_left(budgets, count)
+        held = at < len(budgets)
+        columns[place][0 if held else 2] += count
+        columns[place][1] += budgets[at] - count if held else 0
+    bars = [
+        _column("real tokens replayed", columns, 0, template.ROUTE_COLOURS[Route.REPLAY]),
+        _column("padding tokens", columns, 1, "rgba(217,84,26,0.55)"),
+        _column("over every budget: eager", columns, 2, template.ROUTE_COLOURS[Route.EAGER]),
+    ]
+    top = max(sum(column) for column in columns.values()) / sum(tokens)
+    lines = _marks(budgets, min(tokens), max(tokens), top)
+    drawn = template.figure(*bars, lines, x="tokens a request", y="tokens ÷ all real tokens, ratio")
+    for bar in drawn.data[:3]:
+        bar.y = [value / sum(tokens) for value in bar.y]
+    drawn.update_xaxes(template.log_tokens(min(tokens), max(tokens)))
+    drawn.update_yaxes(rangemode="tozero")
+    return drawn.update_layout(barmode="stack", bargap=0, showlegend=True, height=380)
+
+
+def _column(name: str, columns: Mapping[int, Sequence[int]], part: int, colour: str) -> go.Bar:
+    edges = [2 ** (place / _BINS_AN_OCTAVE) for place in columns]
+    step = 2 ** (1 / _BINS_AN_OCTAVE)
+    return go.Bar(
+        uid=template.uid(name),
+        name=name,
+        x=[round(edge * (1 + step) / 2, 3) for edge in edges],
+        width=[round(edge * (step - 1), 3) for edge in edges],
+        y=[column[part] for column in columns.values()],
+        marker={"color": colour, "line": {"width": 0}},
+        hovertemplate="around %{x:,.0f} tokens: %{y:.3f}<extra>" + name + "</extra>",
+    )
+
+
+def _marks(budgets: Sequence[int], lowest: int, highest: int, top: float) -> go.Scatter:
+    shown = [b for b in budgets if lowest / 2 <= b <= highest * 2]
+    return go.Scatter(
+        uid="budgets",
+        name="budgets",
+        mode="lines",
+        x=[x for b in shown for x in (b, b, None)],
+        y=[y for _ in shown for y in (0, top, None)],
+        line={"color": template.INK, "dash": "dot", "width": 1.2},
+        hovertemplate="budget %{x:,} tokens<extra></extra>",
+    )

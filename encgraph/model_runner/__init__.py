@@ -1,0 +1,1 @@
+"""Run a whole vision-language model: images through encoder graphs, tokens through decoder graphs."""

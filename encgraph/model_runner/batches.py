@@ -1,0 +1,94 @@
+"""Lay prompts out as one static batch: checks, content keys, positions, and the way to the device.
+
+Shape legend: b prompts, L longest prompt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from encgraph.encoders.protocol import Input
+from encgraph.errors import require
+from encgraph.model_runner import cache, prompts
+from encgraph.model_runner.prompts import Prompt, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Laid:
+    """Prompts padded on the right, on the device, with all the host knows about them."""
+
+    ids_bL: Tensor
+    positions_3bL: Tensor
+    lengths_b: Tensor
+    offsets_b: Tensor
+    """What to add to a later token's index for its rotary position."""
+    runs: tuple[tuple[Run, ...], ...]
+    images: tuple[Input, ...]
+    """Of all prompts, in order."""
+    keys: tuple[str, ...]
+    """Content keys of the images; empty without a cache."""
+
+
+def check_room(batch: Sequence[Prompt], *, new_tokens: int, rows: int, length: int) -> None:
+    """Refuse a batch that the static keys and values cannot hold.
+
+    Raises:
+        ValueError: If it has no prompt or too many, or one is too long; names it.
+    """
+    require(1 <= len(batch) <= rows, f"a batch must have 1 to {rows} prompts, got {len(batch)}")
+    require(new_tokens >= 1, f"new_tokens must be at least 1, got {new_tokens!r}")
+    for index, prompt in enumerate(batch):
+        # The last token is given out and never attended to.
+        needed = len(prompt.token_ids) + new_tokens - 1
+        require(
+            needed <= length,
+            f"prompt {index} needs {needed} tokens of cache ({len(prompt.token_ids)} and "
+            f"{new_tokens} new), the runner has {length}; raise Options.length or shorten it",
+        )
+
+
+def lay(batch: Sequence[Prompt], model: Any, *, device: torch.device, keyed: bool) -> Laid:
+    """Lay out a batch of prompts that there is room for.
+
+    Args:
+        batch: b prompts.
+        model: Gives special tokens and the rule of rotary positions.
+        device: Where the tensors go.
+        keyed: Whether to make the content keys that prompts do not bring.
+
+    Raises:
+        ValueError: If images and placeholders do not match; names the prompt.
+    """
+    token = model.config.image_token_id
+    runs = tuple(prompts.runs(prompt, token, index=i) for i, prompt in enumerate(batch))
+    lengths = [len(prompt.token_ids) for prompt in batch]
+    ids_bL = torch.zeros(len(batch), max(lengths), dtype=torch.int64)
+    positions_3bL = torch.zeros(3, *ids_bL.shape, dtype=torch.int64)
+    offsets = []
+    for row, prompt in enumerate(batch):
+        ids_bL[row, : lengths[row]] = torch.tensor(prompt.token_ids)
+        positions_3bL[:, row, : lengths[row]], offset = prompts.position_ids(prompt, model)
+        offsets.append(offset)
+    return Laid(
+        ids_bL=_moved(ids_bL, device),
+        positions_3bL=_moved(positions_3bL, device),
+        lengths_b=_moved(torch.tensor(lengths), device),
+        offsets_b=_moved(torch.tensor(offsets), device),
+        runs=runs,
+        images=tuple(image for prompt in batch for image in prompt.images),
+        keys=tuple(key for prompt in batch for key in _keys(prompt)) if keyed else (),
+    )
+
+
+def _keys(prompt: Prompt) -> tuple[str, ...]:
+    return prompt.keys or tuple(cache.content_key(image) for image in prompt.images)
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Without waiting, through pinned memory, where the device is a card."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,50 @@
+"""Encode the images of a batch: each content once, from the cache where it is known."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from encgraph.encoders import packed
+from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.model_runner.cache import EncoderCache
+
+Encode = Callable[[Sequence[Input]], list[EncoderOutput]]
+
+
+def stock(tower: Any) -> Encode:
+    """Encode by a tower's own forward, for one that no encoder of this project wraps."""
+
+    @torch.no_grad()
+    def encode(images: Sequence[Input]) -> list[EncoderOutput]:
+        if not images:
+            return []
+        weight = next(tower.parameters())
+        pixels = torch.cat([image.pixels.to(weight.device, weight.dtype) for image in images])
+        grids = torch.tensor([tuple(image.grid) for image in images], device=weight.device)
+        made = tower(pixels, grid_thw=grids)
+        joined = EncoderOutput(main=made.pooler_output, extra=tuple(made.deepstack_features))
+        return packed.cut(joined, [image.item.tokens for image in images])
+
+    return encode
+
+
+def through(
+    cache: EncoderCache, encode: Encode, images: Sequence[Input], *, keys: Sequence[str]
+) -> list[EncoderOutput]:
+    """Encode what the cache lacks, one batch, equal contents once; keep it; answer in order."""
+    found: dict[str, EncoderOutput] = {}
+    missing: dict[str, Input] = {}
+    for key, image in zip(keys, images, strict=True):
+        if key in missing:
+            continue
+        output = cache.find(key)
+        if output is None:
+            missing[key] = image
+        else:
+            found[key] = output
+    if missing:
+        for key, output in zip(missing, encode(list(missing.values())), strict=True):
+            cache.keep(key, output)
+            found[key] = output
+    return [found[key] for key in keys]

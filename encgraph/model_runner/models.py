@@ -1,0 +1,148 @@
+"""Build whole vision-language models of published sizes with seeded random weights, and check any."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForImageTextToText, Qwen3VLVisionModel
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig, Qwen3VLTextConfig
+
+from encgraph.encoders import registry
+from encgraph.errors import require
+
+ATTENTIONS = ("sdpa", "eager")
+"""Of the language model: those that take a ready mask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSize:
+    """The language model's published sizes."""
+
+    hidden: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head: int
+    """Width of one head."""
+    intermediate: int
+    tied: bool
+    """Whether the output layer is the embedding."""
+    vocabulary: int = 151_936
+    sections: tuple[int, int, int] = (24, 20, 20)
+    """Rotary frequencies of time, height and width."""
+    special: int = 151_652
+    """The first of five special tokens: vision start, vision end, padding, image, video."""
+
+
+TEXT_SIZES: dict[str, TextSize] = {
+    "qwen3-vl-tiny": TextSize(
+        hidden=96, layers=4, heads=4, key_value_heads=2, head=24, intermediate=192, tied=False,
+        vocabulary=512, sections=(4, 4, 4), special=500,
+    ),
+    "qwen3-vl-2b": TextSize(
+        hidden=2048, layers=28, heads=16, key_value_heads=8, head=128, intermediate=6144, tied=True
+    ),
+    "qwen3-vl-4b": TextSize(
+        hidden=2560, layers=36, heads=32, key_value_heads=8, head=128, intermediate=9728, tied=True
+    ),
+    "qwen3-vl-8b": TextSize(
+        hidden=4096, layers=36, heads=32, key_value_heads=8, head=128, intermediate=12_288, tied=False
+    ),
+}  # fmt: skip
+"""By the name of the encoder's size."""
+
+
+def named(name: str, *, device: torch.device | str, dtype: torch.dtype, seed: int = 0) -> Any:
+    """Build a model of a published size with random weights, made on the device.
+
+    Args:
+        name: A name of `TEXT_SIZES`.
+        device: Where it lives.
+        dtype: Of its weights.
+        seed: The same seed on the same device gives the same weights; the tower's are those of
+            `registry.named`.
+
+    Returns:
+        transformers' Qwen3VLForConditionalGeneration, in eval mode, without gradients.
+
+    Raises:
+        ValueError: If there is no such size.
+    """
+    require(name in TEXT_SIZES, f"model must be one of {sorted(TEXT_SIZES)}, got {name!r}")
+    tower: Any = registry.named(
+        name, device=device, dtype=dtype, seed=seed, attention="sdpa"
+    ).module
+    text = TEXT_SIZES[name]
+    config = Qwen3VLConfig(
+        text_config=_text_config(text),
+        vision_config=tower.config,
+        vision_start_token_id=text.special,
+        vision_end_token_id=text.special + 1,
+        image_token_id=text.special + 3,
+        video_token_id=text.special + 4,
+        tie_word_embeddings=text.tied,
+    )
+    with torch.device(device):
+        model: Any = AutoModelForImageTextToText.from_config(
+            config, dtype=dtype, attn_implementation="sdpa"
+        )
+    model.model.visual = tower
+    generator = torch.Generator(device=device).manual_seed(seed)
+    _randomise(model.model.language_model, generator)
+    if not text.tied:
+        _randomise(model.lm_head, generator)
+    return model.eval().requires_grad_(False)
+
+
+def supports(model: Any) -> bool:
+    """Whether the model's tower is one that this project's encoders wrap."""
+    return isinstance(model.model.visual, Qwen3VLVisionModel)
+
+
+def check(model: Any) -> None:
+    """Refuse a model that decode graphs cannot run.
+
+    Raises:
+        ValueError: If it is in training mode, or its attention builds masks of its own.
+    """
+    attention = model.model.language_model.config._attn_implementation
+    require(
+        attention in ATTENTIONS,
+        f"the language model's attention must be one of {ATTENTIONS}, got {attention!r}; "
+        "load the model with attn_implementation='sdpa'",
+    )
+    require(not model.training, "the model must be in eval mode; call .eval() on it")
+
+
+def _text_config(text: TextSize) -> Qwen3VLTextConfig:
+    return Qwen3VLTextConfig(
+        vocab_size=text.vocabulary,
+        hidden_size=text.hidden,
+        intermediate_size=text.intermediate,
+        num_hidden_layers=text.layers,
+        num_attention_heads=text.heads,
+        num_key_value_heads=text.key_value_heads,
+        head_dim=text.head,
+        max_position_embeddings=262_144,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 5e6,
+            "mrope_interleaved": True,
+            "mrope_section": list(text.sections),
+        },
+        tie_word_embeddings=text.tied,
+    )
+
+
+@torch.no_grad()
+def _randomise(module: nn.Module, generator: torch.Generator) -> None:
+    """Write weights that keep activations near 1: a normal of 1 / sqrt(fan in), norms at identity."""
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            if parameter.ndim == 1:
+                parameter.fill_(1)
+            else:
+                fan_in = 1 if isinstance(part, nn.Embedding) else parameter.shape[1]
+                parameter.normal_(0, 1 / math.sqrt(fan_in), generator=generator)

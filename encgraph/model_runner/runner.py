@@ -1,0 +1,292 @@
+"""Run a whole vision-language model: prompts with images in, tokens out, graphs where the gates allow.
+
+One static batch at a time: images through `EncoderRunner` and the cache, their rows into the prompts,
+prefill eager, decode steps under graphs. Encoder and decoder are captured independently, the encoder
+first; what one fails to capture the other does not miss.
+"""
+
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from encgraph import graphs, packing
+from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
+from encgraph.encoders.qwen_vl import QwenVL
+from encgraph.errors import StaleBufferError, require
+from encgraph.graphs import Observe
+from encgraph.model_runner import (
+    answering,
+    batches,
+    cache,
+    captures,
+    encoding,
+    gates,
+    models,
+    scatter,
+)
+from encgraph.model_runner.adapters import Slot
+from encgraph.model_runner.answering import Completion, Parts, Wanted
+from encgraph.model_runner.batches import Laid
+from encgraph.model_runner.cache import EncoderCache
+from encgraph.model_runner.decoding import Decoder
+from encgraph.model_runner.facts import CaptureReport, Options
+from encgraph.model_runner.gates import Decision, Gates
+from encgraph.model_runner.prompts import Prompt, Run
+from encgraph.records import Plan
+from encgraph.runner import EncoderRunner, PackerOf
+from encgraph.sizes import EncoderSize
+
+PACKER: PackerOf = partial(packing.packer, rule="ascending")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ModelRunner:
+    """A model with its encoder runner, encoder cache and decoder; a context manager that shuts down."""
+
+    model: Any
+    """transformers' Qwen3VLForConditionalGeneration, in eval mode; held, not changed."""
+    size: EncoderSize
+    plan: Plan
+    """Of the encoder graphs; an empty one leaves them off."""
+    gates: Gates = field(default_factory=Gates)
+    options: Options = field(default_factory=Options)
+    encoder: Encoder | None = None
+    """Wraps the model's tower; None: made here where the tower is supported."""
+    packer: PackerOf = PACKER
+    observe: Observe = graphs.unobserved
+    decision: Decision = field(init=False)
+    cache: EncoderCache | None = field(init=False, default=None)
+    slot: Slot | None = field(init=False, default=None)
+    encoders: EncoderRunner | None = field(init=False, default=None)
+    """None where the tower is not supported and its own forward encodes."""
+    decoder: Decoder | None = field(init=False, default=None)
+    """None in encoder-only mode."""
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _running: int | None = field(init=False, default=None)
+    """Thread of the request in progress."""
+    _is_closing: bool = field(init=False, default=False)
+    _frees_itself: bool = field(init=False, default=False)
+    """Whether the request in progress has to free the memory, since it was shut down from within."""
+
+    def __post_init__(self) -> None:
+        models.check(self.model)
+        wrapped = self.encoder is not None or models.supports(self.model)
+        given = self.gates
+        self.gates = replace(given, encoder_supported=given.encoder_supported and wrapped)
+        self.decision = gates.decide(self.gates)
+        if self.options.slot is not None:
+            self.slot = Slot(self.model, self.options.slot)
+        if self.gates.encoder_cache:
+            self.cache = EncoderCache(self.options.cache_bytes)
+        if self.gates.encoder_supported:
+            self.encoders = self._encoder_runner()
+        if not self.gates.encoder_only:
+            self.decoder = Decoder(
+                model=self.model,
+                rows=max(self.options.batch_sizes),
+                length=self.options.length,
+                backend=self.options.backend,
+                is_graphed=self.decision.decoder_off is None,
+                observe=self.observe,
+            )
+
+    def __enter__(self) -> "ModelRunner":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.shutdown()
+
+    def capture(
+        self, plan: Plan | None = None, *, batch_sizes: Sequence[int] | None = None
+    ) -> CaptureReport:
+        """Capture what the gates allow, encoder first, after freeing what was captured before.
+
+        Args:
+            plan: Of the encoder graphs; None keeps the runner's.
+            batch_sizes: Of the decode graphs; None takes the options'.
+
+        Returns:
+            What was made, encoder and decoder apart; the device is idle by then. What failed is told
+            there and in one warning, and runs eager.
+
+        Raises:
+            ValueError: If plan or batch sizes do not suit the runner.
+            RuntimeError: If it was shut down.
+        """
+        sizes = tuple(batch_sizes or self.options.batch_sizes)
+        most = max(self.options.batch_sizes)
+        require(
+            min(sizes) >= 1 and max(sizes) <= most,
+            f"batch_sizes must be 1 to {most}, got {sizes!r}; Options.batch_sizes sets the largest",
+        )
+        with self._request():
+            self.plan = self.plan if plan is None else plan
+            self._clear_graphs()
+            with self.slot.dummy() if self.slot else nullcontext():
+                report = CaptureReport(
+                    encoder=captures.encoder(self.encoders, self.plan, self.decision),
+                    decoder=captures.decoder(self.decoder, sizes, self.decision),
+                    key_value_bytes=self.decoder.slabs.num_bytes if self.decoder else 0,
+                )
+            _synchronize(self.model.lm_head.weight.device)
+        said = captures.warning(self.decision, report)
+        if said is not None:
+            warnings.warn(said, stacklevel=2)
+        return report
+
+    def encode(self, images: Sequence[Input], keys: Sequence[str] = ()) -> list[EncoderOutput]:
+        """Encode images alone, through graphs and cache.
+
+        Args:
+            images: Of any number.
+            keys: Their content keys where known; hashed if the cache needs them.
+
+        Returns:
+            One output an image, in order; shared with the cache, so not to be written to.
+        """
+        with self._request():
+            self._refuse_stale()
+            known = tuple(keys)
+            if self.cache and not known:
+                known = tuple(cache.content_key(image) for image in images)
+            runs = [Run(start=0, length=image.item.tokens) for image in images]
+            return self._encoded(images, known, runs)
+
+    def generate(
+        self,
+        batch: Sequence[Prompt],
+        *,
+        new_tokens: int,
+        stop: Sequence[int] = (),
+        keep_logits: bool = False,
+    ) -> list[Completion]:
+        """Answer prompts greedily, all in one static batch.
+
+        Args:
+            batch: Prompts of any lengths, at most the largest batch size.
+            new_tokens: Tokens to decode for each, at least 1.
+            stop: Tokens that end an answer; the host then reads every token as it comes.
+            keep_logits: Whether to return the logits.
+
+        Returns:
+            One completion a prompt, in order.
+
+        Raises:
+            ValueError: If images and placeholders do not match, or the cache has no room.
+            StaleBufferError: If weights or adapters are not those of the graphs any more.
+            RuntimeError: If the runner was shut down, before or meanwhile.
+        """
+        require(not self.gates.encoder_only, "encoder-only mode has no decoder; use encode()")
+        wanted = Wanted(new_tokens=new_tokens, stop=frozenset(stop), keep_logits=keep_logits)
+        with self._request():
+            decoder = self.decoder
+            assert decoder is not None
+            self._refuse_stale()
+            room = {"rows": decoder.rows, "length": decoder.length}
+            batches.check_room(batch, new_tokens=new_tokens, **room)
+            parts = Parts(
+                model=self.model,
+                decoder=decoder,
+                encode=self._encoded_prompts,
+                is_keyed=self.cache is not None,
+                timing=self.gates.timing,
+                go_on=self._go_on,
+            )
+            return answering.answer(batch, parts, wanted)
+
+    def shutdown(self) -> int:
+        """Give memory back: encoder graphs, decoder graphs and their pools, slabs, cache, then the model.
+
+        A request in another thread ends at its next stage with an error, and is waited for. Called
+        from within a request (by an observer), it marks the runner: the request ends at its next
+        stage and the memory goes as it unwinds.
+
+        Returns:
+            Bytes given back by this call; idempotent.
+        """
+        self._is_closing = True
+        if self._running == threading.get_ident():
+            self._frees_itself = True
+            return 0
+        with self._lock:
+            return self._free()
+
+    def _encoder_runner(self) -> EncoderRunner:
+        wrapped = self.encoder or QwenVL(
+            self.model.model.visual, self.size, attention=self.options.attention
+        )
+        captured = self.decision.encoder_off is None
+        return EncoderRunner(
+            encoder=wrapped,
+            plan=self.plan if captured else replace(self.plan, graphs=(), reasons=()),
+            backend=self.options.backend,
+            packer=self.packer,
+            observe=self.observe,
+        )
+
+    def _encoded_prompts(self, laid: Laid) -> list[EncoderOutput]:
+        return self._encoded(laid.images, laid.keys, [run for runs in laid.runs for run in runs])
+
+    def _encoded(
+        self, images: Sequence[Input], keys: Sequence[str], runs: Sequence[Run]
+    ) -> list[EncoderOutput]:
+        """Outputs of images, from the cache where there is one, checked against their placeholders."""
+        tower = self.model.model.visual
+        encode = self.encoders.execute if self.encoders else encoding.stock(tower)
+        if self.cache is None:
+            outputs = encode(images)
+        else:
+            self.cache.follow(cache.weights_mark(tower))
+            outputs = encoding.through(self.cache, encode, images, keys=keys)
+        scatter.check(outputs, runs, (self.size.out,) * (1 + len(self.size.deepstack)))
+        return outputs
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """One request or capture at a time, on graphs that are still true to the model."""
+        if self._running == threading.get_ident():
+            raise RuntimeError("a request is in progress; an observer cannot start another")
+        with self._lock:
+            self._go_on("a request")
+            self._running = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._running = None
+                if self._frees_itself:
+                    self._free()
+
+    def _go_on(self, what: str) -> None:
+        if self._is_closing:
+            raise RuntimeError(f"the runner was shut down before {what}; make a new one")
+
+    def _refuse_stale(self) -> None:
+        """Refuse what the decoder's graphs would not see; encoder graphs check themselves."""
+        switched = self.slot.changed() if self.slot else None
+        if switched:
+            raise StaleBufferError(switched)
+        changed = self.decoder.changed() if self.decoder else None
+        if changed:
+            raise StaleBufferError(f"{changed} after capture; capture again")
+
+    def _clear_graphs(self) -> int:
+        freed = self.encoders.clear() if self.encoders else 0
+        return freed + (self.decoder.clear() if self.decoder else 0)
+
+    def _free(self) -> int:
+        freed = self._clear_graphs()
+        freed += self.decoder.release() if self.decoder else 0
+        freed += self.cache.clear() if self.cache else 0
+        self.encoders = self.encoder = self.decoder = self.slot = self.model = None
+        return freed
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,83 @@
+"""Check what the encoder returned, and lay it into the prompts at the placeholders.
+
+Shape legend: b prompts, L longest prompt, V image tokens of all prompts, H hidden.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from encgraph.encoders.protocol import EncoderOutput
+from encgraph.model_runner.prompts import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Embedded:
+    """Prompts as the text model takes them."""
+
+    embeds_bLH: Tensor
+    visual_bL: Tensor | None
+    """True at placeholders; None without images."""
+    deepstack_VH: tuple[Tensor, ...]
+    """One for each of the first layers; rows in the order of the placeholders."""
+
+
+def check(outputs: Sequence[EncoderOutput], runs: Sequence[Run], widths: Sequence[int]) -> None:
+    """Refuse outputs that do not fit their placeholders: type, count, rows, widths.
+
+    Raises:
+        RuntimeError: If they do not; names the image.
+    """
+    if len(outputs) != len(runs):
+        raise RuntimeError(f"the encoder must return {len(runs)} outputs, got {len(outputs)}")
+    for index, (output, run) in enumerate(zip(outputs, runs, strict=True)):
+        if not isinstance(output, EncoderOutput):
+            raise RuntimeError(
+                f"image {index}: the encoder must return EncoderOutput, got {output!r}"
+            )
+        expected = [(run.length, width) for width in widths]
+        shapes = [tuple(tensor.shape) for tensor in output.tensors]
+        if shapes != expected:
+            raise RuntimeError(
+                f"image {index}: outputs must have shapes {expected}, one row a placeholder, "
+                f"got {shapes}"
+            )
+
+
+@torch.no_grad()
+def embed(
+    ids_bL: Tensor,
+    table: nn.Module,
+    *,
+    runs: Sequence[Sequence[Run]],
+    outputs: Sequence[EncoderOutput],
+) -> Embedded:
+    """Embed token ids and put each image's rows in its run; never waits for the device.
+
+    Args:
+        ids_bL: int64 token ids, anything past a prompt's end.
+        table: The text model's embedding.
+        runs: Of each prompt.
+        outputs: Of all images, prompt after prompt.
+    """
+    embeds_bLH: Tensor = table(ids_bL)
+    if not outputs:
+        return Embedded(embeds_bLH=embeds_bLH, visual_bL=None, deepstack_VH=())
+    rows, length = ids_bL.shape
+    starts = [(row * length + run.start, run) for row, m in enumerate(runs) for run in m]
+    index_V = torch.cat([torch.arange(at, at + run.length) for at, run in starts])
+    if ids_bL.is_cuda:
+        index_V = index_V.pin_memory().to(ids_bL.device, non_blocking=True)
+    first, *rest = (
+        torch.cat([output.tensors[layer] for output in outputs]).to(embeds_bLH.dtype)
+        for layer in range(len(outputs[0].tensors))
+    )
+    embeds_bLH = embeds_bLH.clone()
+    embeds_bLH.view(rows * length, -1).index_copy_(0, index_V, first)
+    visual_bL = torch.zeros(rows * length, dtype=torch.bool, device=ids_bL.device)
+    visual_bL.index_fill_(0, index_V, True)
+    return Embedded(
+        embeds_bLH=embeds_bLH, visual_bL=visual_bL.view(rows, length), deepstack_VH=tuple(rest)
+    )

@@ -1,0 +1,117 @@
+"""Sizes of towers with the projector into a text model: InternVL, Idefics3, SmolVLM and Gemma 3."""
+
+from encgraph.published.images import BASE, LARGE, SO400M, TINY, TOY, square, tower
+
+INTERN_300M = (("attention_bias", True),)
+INTERNVL = (
+    tower(
+        "internvl-tiny",
+        "internvl",
+        square(32, 8, merge=2, prefix=1),
+        shape=TINY,
+        out=48,
+        settings=INTERN_300M,
+        parameters=32_768,
+        source=TOY,
+    ),
+    tower(
+        "internvl3-2b",
+        "internvl",
+        square(448, 14, merge=2, prefix=1),
+        shape=LARGE,
+        out=1536,
+        settings=INTERN_300M,
+        parameters=312_674_304,
+        source="vision_config and projector of OpenGVLab/InternVL3-2B-hf",
+    ),
+    tower(
+        "internvl3-8b",
+        "internvl",
+        square(448, 14, merge=2, prefix=1),
+        shape=LARGE,
+        out=3584,
+        settings=INTERN_300M,
+        parameters=331_552_768,
+        source="vision_config and projector of OpenGVLab/InternVL3-8B-hf",
+    ),
+)
+
+IDEFICS3 = (
+    tower(
+        "idefics3-tiny",
+        "idefics3",
+        square(32, 8, merge=2),
+        shape=TINY,
+        out=48,
+        parameters=29_984,
+        source=TOY,
+    ),
+    tower(
+        "idefics3-8b",
+        "idefics3",
+        square(364, 14, merge=2),
+        shape=SO400M,
+        out=4096,
+        parameters=431_800_560,
+        source="vision_config and connector of HuggingFaceM4/Idefics3-8B-Llama3",
+    ),
+    tower(
+        "smolvlm2-500m",
+        "smolvlm",
+        square(512, 16, merge=4),
+        shape=BASE,
+        out=960,
+        parameters=98_229_504,
+        source="vision_config and connector of HuggingFaceTB/SmolVLM2-500M-Video-Instruct",
+    ),
+    tower(
+        "smolvlm2-2.2b",
+        "smolvlm",
+        square(384, 14, merge=3),
+        shape=SO400M,
+        out=2048,
+        parameters=434_220_912,
+        source="vision_config and connector of HuggingFaceTB/SmolVLM2-2.2B-Instruct",
+    ),
+    tower(
+        "smolvlm-tiny",
+        "smolvlm",
+        square(48, 8, merge=3),
+        shape=TINY,
+        out=48,
+        parameters=38_304,
+        source=TOY,
+    ),
+)
+
+GEMMA3 = (
+    tower(
+        "gemma3-tiny",
+        "gemma3",
+        square(32, 8, merge=2),
+        shape=TINY,
+        out=48,
+        parameters=25_408,
+        source=TOY,
+    ),
+    tower(
+        "gemma3-4b",
+        "gemma3",
+        square(896, 14, merge=4),
+        shape=SO400M,
+        out=2560,
+        parameters=419_816_304,
+        source="vision_config and projector of google/gemma-3-4b-it",
+    ),
+    tower(
+        "gemma3-27b",
+        "gemma3",
+        square(896, 14, merge=4),
+        shape=SO400M,
+        out=5376,
+        parameters=423_060_336,
+        source="vision_config and projector of google/gemma-3-27b-it",
+    ),
+)
+
+SIZES = (*INTERNVL, *IDEFICS3, *GEMMA3)

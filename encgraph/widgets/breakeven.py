@@ -1,0 +1,256 @@
+"""The break-even map: where one replay, several replays or eager is fastest, and where the traffic lies."""
+
+from typing import Any
+
+import ipywidgets
+import numpy as np
+import plotly.graph_objects as go
+
+from encgraph import costs as costing
+from encgraph import sizes
+from encgraph.budgets import Limits
+from encgraph.costs import Costs
+from encgraph.figures import template
+from encgraph.packers import lookup
+from encgraph.records import Load, Plan, Route
+from encgraph.traffic import Traffic
+from encgraph.widgets import panels
+from encgraph.widgets.cases import Case, Judged
+from encgraph.widgets.plots import Plot
+
+CHOICES = ("replay", "split", "eager")
+COLOURS = ("#2A7AB8", "#E3A008", "#8E8E8E")
+CELLS = 56
+"""Cells of the map along each side."""
+_MOST_DOTS = 400
+
+
+def break_even(
+    costs: Costs, traffic: Traffic, *, plan: Plan | None = None, limits: Limits | None = None
+) -> "BreakEven":
+    """Map captured against real tokens by what is predicted fastest, the traffic laid over it.
+
+    Args:
+        costs: What replays and eager runs cost; see `cards.price`.
+        traffic: What is laid over the map and whose latencies are drawn beside it.
+        plan: The plan to look at; the best fitted one by default.
+        limits: Of that fit.
+
+    Raises:
+        ValueError: If the traffic is empty.
+    """
+    case = Case.of(traffic, costs, limits=limits)
+    return BreakEven(case, plan or case.fit.best.plan)
+
+
+class BreakEven(panels.Panel):
+    """See `break_even`."""
+
+    def __init__(self, case: Case, plan: Plan) -> None:
+        self.case = case
+        self.laid = panels.dropdown(
+            "traffic under",
+            ("this plan", "vLLM's doubling"),
+            tip="whose replays are laid over the map",
+        )
+        self.items = panels.slider(
+            "items of a request", value=4, low=1, high=64, tip="how finely a request can be split"
+        )
+        self.percentile = panels.slider(
+            "percentile", value=99, low=1, high=100, tip="read off the latency curves"
+        )
+        self.map, self.latency = Plot(), Plot()
+        self.table, self.note = ipywidgets.HTML(), ipywidgets.HTML()
+        self.map.layout.flex = self.latency.layout.flex = "1 1 420px"
+        drawings = ipywidgets.HBox(
+            (self.map, self.latency), layout={"flex_flow": "row wrap", "width": "100%"}
+        )
+        super().__init__(
+            f"break-even: {case.traffic.name}, {case.traffic.encoder}",
+            panels.controls(self.laid, self.items, self.percentile),
+            drawings,
+            self.table,
+            self.note,
+        )
+        how = "coloured by predicted time, " if case.costs.recorded else "not measured here: "
+        self.note.value = panels.note(
+            f"{how}costs {case.costs.source}; a request over a budget is split into as many equal "
+            "replays as it needs, if it has the items"
+        )
+        self._doubled = case.judged(case.doubling, pack="ascending")
+        self._eager = case.judged(case.off)
+        self._charts: dict[int, tuple[Any, Any]] = {}
+        self._floors = {
+            "floor: a graph of exactly each size": case.exact_ms(),
+            "floor: arithmetic": _arithmetic_ms(case),
+        }
+        self.laid.observe(self._draw_map, "value")
+        self.items.observe(self._draw_map, "value")
+        self.percentile.observe(self._draw_latency, "value")
+        self.observe(self._planned, "plan")
+        self.plan = plan
+
+    def _planned(self, _: Any = None) -> None:
+        self._judged = self.case.judged(self.plan)
+        self._draw_map()
+        self._draw_latency()
+
+    def _draw_map(self, _: Any = None) -> None:
+        judged = self._judged if self.laid.value == "this plan" else self._doubled
+        items = self.items.value
+        if items not in self._charts:
+            self._charts[items] = chart(self.case, items)
+        tokens, cells = self._charts[items]
+        shares = [float((cells == n).mean()) for n in range(3)]
+        said = ", ".join(f"{c} {s:.0%}" for c, s in zip(CHOICES, shares, strict=True))
+        self.map.draw(_map(tokens, cells, judged), f"Break-even map: {said} of the cells")
+
+    def _draw_latency(self, _: Any = None) -> None:
+        share = self.percentile.value / 100
+        curves = {
+            "this plan": np.array(self._judged.prediction.by_request_ms),
+            "vLLM's doubling": np.array(self._doubled.prediction.by_request_ms),
+            "eager": np.array(self._eager.prediction.by_request_ms),
+            **self._floors,
+        }
+        read = {n: float(np.quantile(v, share, method="inverted_cdf")) for n, v in curves.items()}
+        self.latency.draw(
+            _latency(curves, self.percentile.value),
+            f"Latency by percentile; at {self.percentile.value}: "
+            + ", ".join(f"{n} {ms:.2f} ms" for n, ms in read.items()),
+        )
+        best = read["this plan"]
+        rows = [[n, f"{ms:.2f}", f"{ms / best:.2f}"] for n, ms in read.items()]
+        columns = (f"p{self.percentile.value} of held-out requests", "ms", "over this plan")
+        self.table.value = panels.table(columns, rows)
+
+
+def _arithmetic_ms(case: Case) -> Any:
+    batches, size = case.held_out.batches, case.target.size
+    return batches.by_request(
+        np.array(
+            [costing.floor_ms(size, lookup.load_of(lookup.total(items))) for items in batches.sizes]
+        )
+    )
+
+
+def chart(case: Case, items: int) -> tuple[Any, Any]:
+    """Token counts along both sides, and which choice is fastest: rows captured, columns real."""
+    top = max(float(case.held_out.tokens.max()), 2048.0)
+    low = max(1, case.target.size.rule.min_pixels // case.target.size.rule.factor**2)
+    tokens = np.unique(np.geomspace(low, top, CELLS).astype(int))
+    cells = [[fastest(case, int(y), int(x), items) for x in tokens] for y in tokens]
+    return tokens, np.array(cells)
+
+
+def fastest(case: Case, captured: int, real: int, items: int) -> int:
+    """Index into `CHOICES` of what is predicted fastest for a request of equal items.
+
+    Args:
+        case: Costs and token rule.
+        captured: Tokens of the only graph there is.
+        real: Tokens of the request.
+        items: How many items it has, at most its tokens.
+    """
+    costs, rule = case.costs, case.target.size.rule
+    items = min(items, real)
+    parts = -(-real // captured)
+    eager = costs.eager_ms(_load(real, items, rule.merge_area))
+    if parts > items:
+        return CHOICES.index("eager")
+    each = -(-items // parts)
+    capacity = sizes.capacity(captured, rule, items=max(each, 1))
+    load = _load(real / parts, items / parts, rule.merge_area)
+    if parts * costs.replay_ms(capacity, load) > eager:
+        return CHOICES.index("eager")
+    return CHOICES.index("replay" if parts == 1 else "split")
+
+
+def _load(tokens: float, items: float, area: int) -> Load:
+    patches = tokens * area
+    return Load(
+        tokens=round(tokens),
+        patches=round(patches),
+        items=max(1, round(items)),
+        square=patches * patches / max(items, 1),
+    )
+
+
+def _map(tokens: Any, cells: Any, judged: Judged) -> go.Figure:
+    scale = [[at, COLOURS[n]] for n in range(3) for at in (n / 3, (n + 1) / 3)]
+    heat = go.Heatmap(
+        uid="map",
+        x=tokens.tolist(),
+        y=tokens.tolist(),
+        z=cells.tolist(),
+        zmin=0,
+        zmax=2,
+        colorscale=scale,
+        opacity=0.55,
+        customdata=[[CHOICES[c] for c in row] for row in cells.tolist()],
+        hovertemplate="%{x:,} real, %{y:,} captured: %{customdata}<extra></extra>",
+        colorbar={
+            "tickvals": [1 / 3, 1, 5 / 3],
+            "ticktext": list(CHOICES),
+            "thickness": 12,
+            "len": 0.6,
+            "title": {"text": "fastest"},
+        },
+    )
+    drawn = template.figure(heat, _dots(judged), x="real tokens", y="captured tokens")
+    ticks = template.log_tokens(int(tokens[0]), int(tokens[-1]))
+    span = [float(np.log10(tokens[0])), float(np.log10(tokens[-1]))]
+    drawn.update_xaxes(**ticks, range=span).update_yaxes(**ticks, range=span)
+    return drawn.update_layout(height=400, uirevision="kept", margin={"t": 48})
+
+
+def _dots(judged: Judged) -> go.Scatter:
+    """One dot for each size of replay, larger where it occurs more often."""
+    counted: dict[tuple[int, int], float] = {}
+    for real, budget, often in judged.replays:
+        counted[real, budget] = counted.get((real, budget), 0) + often
+    top = sorted(counted.items(), key=lambda pair: -pair[1])[:_MOST_DOTS]
+    most = max(counted.values(), default=1)
+    return go.Scatter(
+        uid="traffic",
+        name="replays of the traffic, larger where more frequent",
+        mode="markers",
+        x=[key[0] for key, _ in top],
+        y=[key[1] for key, _ in top],
+        marker={
+            "size": [4 + 22 * (n / most) ** 0.5 for _, n in top],
+            "color": "rgba(255,255,255,0.35)",
+            "line": {"width": 1.6, "color": "#1B1B1B"},
+        },
+        customdata=[n for _, n in top],
+        hovertemplate="%{customdata:,.0f} replays: %{x:,} of %{y:,} tokens<extra></extra>",
+    )
+
+
+_LINES = {
+    "this plan": (template.STRATEGY_COLOURS["ours"], "solid"),
+    "vLLM's doubling": (template.STRATEGY_COLOURS["doubling"], "dash"),
+    "eager": (template.ROUTE_COLOURS[Route.EAGER], "dashdot"),
+    "floor: a graph of exactly each size": ("#009E73", "dot"),
+    "floor: arithmetic": ("#CC79A7", "dot"),
+}
+
+
+def _latency(curves: dict[str, Any], percentile: int) -> go.Figure:
+    shares = [*range(1, 100), 99.5, 100]
+    lines = [
+        go.Scatter(
+            uid=name,
+            name=name,
+            x=shares,
+            y=np.quantile(ms, np.array(shares) / 100, method="inverted_cdf").tolist(),
+            mode="lines",
+            line={"color": _LINES[name][0], "dash": _LINES[name][1], "width": 2},
+            hovertemplate=f"p%{{x}}: %{{y:.2f}} ms<extra>{name}</extra>",
+        )
+        for name, ms in curves.items()
+    ]
+    drawn = template.figure(*lines, x="percentile of requests", y="predicted ms a request")
+    drawn.update_yaxes(type="log", dtick=1)
+    drawn.add_vline(percentile, line={"color": template.INK, "width": 1.5, "dash": "dot"})
+    return drawn.update_layout(height=400, uirevision="kept", margin={"t": 96})

@@ -1,0 +1,189 @@
+"""One traffic on one card, prepared for exploring: fitted once, so that every move of a control is a look-up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from encgraph import budgets, sizes
+from encgraph.budgets import Fit, Limits, Prediction, Target
+from encgraph.costs import Costs
+from encgraph.errors import require
+from encgraph.fitting import judging, sweep
+from encgraph.fitting.bulk import Batches, Floats
+from encgraph.packers import lookup
+from encgraph.records import Capacity, Item, Plan
+from encgraph.traffic import Traffic
+
+FIT_SHARE = 0.5
+VLLM_LARGEST = 8192
+"""Largest budget that vLLM infers under its default limit on batched tokens."""
+Requests = Sequence[Sequence[Item]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Side:
+    """Requests with their distinct batches counted."""
+
+    requests: Requests
+    batches: Batches
+    tokens: Floats
+    """Tokens of each request."""
+
+    @classmethod
+    def of(cls, requests: Requests) -> "Side":
+        """Count the distinct batches of requests."""
+        tokens = np.array([sum(item.tokens for item in items) for items in requests], float)
+        return cls(requests=requests, batches=Batches.of(requests), tokens=tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Judged:
+    """What a plan does with one side, request by request."""
+
+    prediction: Prediction
+    padding: Floats
+    """Padding tokens of each request."""
+    eager: Floats
+    """Tokens of each request that run eager."""
+    replays: tuple[tuple[int, int, float], ...]
+    """Real tokens of a bin, its token budget, and how often it occurs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """One traffic, one cost model, one fit."""
+
+    traffic: Traffic
+    costs: Costs
+    target: Target
+    limits: Limits
+    fit_on: Side
+    held_out: Side
+    how: str
+    """How the traffic was parted, one sentence."""
+    fit: Fit
+    doubling: Plan
+    """The budgets that vLLM infers."""
+
+    @classmethod
+    def of(cls, traffic: Traffic, costs: Costs, *, limits: Limits | None = None) -> "Case":
+        """Part a traffic, fit every number of graphs on one part, and keep the other to judge on.
+
+        Raises:
+            ValueError: If the traffic is empty.
+        """
+        require(
+            bool(traffic.requests),
+            f"traffic {traffic.name!r} has no requests; read a source that holds some",
+        )
+        limits = limits or Limits()
+        target = Target(size=sizes.named(traffic.encoder))
+        fit_on, held_out, how = _parted(traffic)
+        return cls(
+            traffic=traffic,
+            costs=costs,
+            target=target,
+            limits=limits,
+            fit_on=Side.of(fit_on),
+            held_out=Side.of(held_out),
+            how=how,
+            fit=budgets.fitted(fit_on, target=target, costs=costs, limits=limits),
+            doubling=_doubling(target),
+        )
+
+    @property
+    def off(self) -> Plan:
+        """No graphs: every batch runs eager."""
+        return Plan(graphs=(), encoder=self.target.size.name)
+
+    def judged(self, plan: Plan, *, pack: sweep.Rule = "", fit_on: bool = False) -> Judged:
+        """Judge a plan on the held-out requests, or on those it was fitted on."""
+        side = self.fit_on if fit_on else self.held_out
+        rule = pack or self.limits.pack
+        outcome = sweep.pack(side.batches, plan, costs=self.costs, rule=rule)
+        every = np.ones(len(side.requests))
+        prediction = judging.predict(
+            side.batches, outcome, plan=plan, costs=self.costs, weights=every
+        )
+        rows = np.array([*(g.tokens for g in plan.graphs), 0])[outcome.graph]
+        real, replayed = outcome.loads[0], outcome.graph >= 0
+        count = len(side.batches.sizes)
+        padding = np.bincount(outcome.batch, np.where(replayed, rows - real, 0), count)
+        eager = np.bincount(outcome.batch, np.where(replayed, 0, real), count)
+        often = side.batches.weights(every)[outcome.batch]
+        return Judged(
+            prediction=prediction,
+            padding=side.batches.by_request(padding.astype(float)),
+            eager=side.batches.by_request(eager.astype(float)),
+            replays=tuple(
+                (int(t), int(b), float(w))
+                for t, b, w in zip(real[replayed], rows[replayed], often[replayed], strict=True)
+            ),
+        )
+
+    def fitted_ms(self, plan: Plan, pack: sweep.Rule = "") -> float:
+        """Mean milliseconds of a plan on the requests it was fitted on."""
+        for choice in self.fit.frontier:
+            if choice.plan is plan:
+                return choice.prediction.mean_ms
+        return self.judged(plan, pack=pack, fit_on=True).prediction.mean_ms
+
+    def moved(self, plan: Plan, tokens: Sequence[int]) -> Plan:
+        """The plan with its token budgets set to others, graph by graph; equal graphs merge."""
+        rule = self.target.size.rule
+        found = {}
+        for graph, budget in zip(plan.graphs, tokens, strict=True):
+            whole = graph.longest_segment >= graph.patches
+            new = sizes.capacity(
+                budget,
+                rule,
+                items=graph.items,
+                frames=min(graph.frames, budget),
+                longest_segment=0 if whole else graph.longest_segment,
+            )
+            found[new.tokens, new.items, new.longest_segment] = new
+        graphs = tuple(found[key] for key in sorted(found))
+        if graphs == plan.graphs:
+            return plan
+        reasons = tuple(f"{g.tokens} tokens: set by hand" for g in graphs)
+        return replace(plan, graphs=graphs, reasons=reasons)
+
+    def exact_ms(self) -> Floats:
+        """Each held-out request replayed alone in a graph of exactly its size: the graphs' floor."""
+        batches = self.held_out.batches
+        return batches.by_request(np.array([_exact_ms(b, self.costs) for b in batches.sizes]))
+
+
+def _exact_ms(items: Sequence[lookup.Size], costs: Costs) -> float:
+    load = lookup.load_of(lookup.total(items))
+    capacity = Capacity(
+        tokens=load.tokens,
+        patches=load.patches,
+        items=load.items,
+        segments=load.segments,
+        longest_segment=load.longest_segment,
+        frames=load.frames,
+    )
+    return costs.request_ms + costs.replay_ms(capacity, load)
+
+
+def _parted(traffic: Traffic) -> tuple[Requests, Requests, str]:
+    requests, single = traffic.requests, all(len(r) == 1 for r in traffic.requests)
+    if traffic.fit_tokens and single:
+        area = sizes.named(traffic.encoder).rule.merge_area
+        fit = [[Item(tokens=t, patches=t * area)] for t in traffic.fit_tokens]
+        how = f"fitted on the list's {len(fit):,} requests for fitting, judged on {len(requests):,}"
+        return fit, requests, how
+    if len(requests) < 2:
+        return requests, requests, "fitted and judged on the same request, the only one"
+    kept, held = traffic.split(FIT_SHARE)
+    how = f"fitted on {len(kept.requests):,} requests, judged on the other {len(held.requests):,}"
+    return kept.requests, held.requests, how
+
+
+def _doubling(target: Target) -> Plan:
+    rule = target.size.rule
+    smallest = max(1, rule.min_pixels // rule.factor**2)
+    largest = max(smallest, VLLM_LARGEST)
+    return budgets.doubling(smallest, largest, target=target, items=smallest)

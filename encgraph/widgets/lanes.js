@@ -1,0 +1,60 @@
+// Bins as bars, one column a rule; widths share one scale within the batch.
+function element(tag, name, text = "") {
+  const made = document.createElement(tag);
+  made.className = name;
+  made.textContent = text;
+  return made;
+}
+
+function bar(name, share, text, title) {
+  const made = element("div", name, share > 0.09 ? text : "");
+  made.style.width = `${share * 100}%`;
+  made.title = title;
+  return made;
+}
+
+function row(label, parts, scale, last, extra = "") {
+  const line = element("div", `encgraph-bin ${extra}`);
+  const room = element("div", "room");
+  for (const part of parts) {
+    const name = part.item ? `item${part.item === last ? " last" : ""}` : "padding";
+    const what = part.item ? `item ${part.item}: ${part.tokens} tokens` : `${part.tokens} tokens of padding`;
+    if (part.tokens) room.append(bar(name, part.tokens / scale, String(part.tokens), what));
+  }
+  line.append(element("div", "budget", label), room);
+  return line;
+}
+
+function lane(given, step, scale) {
+  const made = element("section", "encgraph-lane");
+  const frame = given.frames[Math.min(step, given.frames.length - 1)];
+  const before = step ? given.frames[step - 1] : undefined;
+  const listed = (f) => [...f.bins.flatMap((b) => b.items), ...f.eager].map((i) => i.item);
+  const known = before ? listed(before) : [];
+  const last = listed(frame).find((i) => !known.includes(i));
+  made.append(element("h4", "", given.title), element("div", "encgraph-ms", `${frame.ms.toFixed(2)} ms predicted`));
+  for (const bin of frame.bins) {
+    made.append(row(bin.budget.toLocaleString("en"), [...bin.items, { tokens: bin.padding }], scale, last));
+  }
+  if (frame.eager.length) made.append(row("eager", frame.eager, scale, last, "eager"));
+  made.append(element("p", `encgraph-said${frame.deferred ? " deferred" : ""}`, frame.said));
+  return made;
+}
+
+function render({ model, el }) {
+  const box = element("div", "encgraph-lanes");
+  box.setAttribute("aria-live", "polite");
+  el.append(box);
+  const draw = () => {
+    const lanes = model.get("lanes");
+    const rows = lanes.flatMap((l) => l.frames).flatMap((f) => [
+      ...f.bins.map((b) => b.budget), f.eager.reduce((sum, i) => sum + i.tokens, 0)]);
+    const scale = Math.max(1, ...rows);
+    box.replaceChildren(...lanes.map((l) => lane(l, model.get("step"), scale)));
+  };
+  model.on("change:lanes", draw);
+  model.on("change:step", draw);
+  draw();
+}
+
+export default { render };

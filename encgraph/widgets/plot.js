@@ -1,0 +1,127 @@
+// plotly.js is loaded once a page: the first plot asks its kernel for it, all others wait for the same copy.
+function library(model) {
+  const shared = (globalThis.encgraphPlotly ??= {});
+  shared.ready ??= new Promise((resolve) => { shared.resolve = resolve; });
+  if (!shared.plotly) {
+    model.on("msg:custom", (message, buffers) => receive(shared, message, buffers));
+    const stale = !shared.asked || Date.now() - shared.asked > 30000;
+    if (stale) {
+      shared.asked = Date.now();
+      model.send({ wants: "plotly" });
+    }
+  }
+  return shared.ready;
+}
+
+async function receive(shared, message, buffers) {
+  if (message.gives !== "plotly" || shared.plotly) return;
+  const unzipped = new Blob([buffers[0]]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const source = await new Response(unzipped).text();
+  if (shared.plotly) return;
+  const module = { exports: {} };
+  new Function("module", "exports", "define", source)(module, module.exports, undefined);
+  shared.plotly = module.exports;
+  shared.resolve(shared.plotly);
+}
+
+function handles(model, plot, layer) {
+  let sent = 0;
+  const send = (tokens, last) => {
+    if (!last && Date.now() - sent < 120) return;
+    sent = Date.now();
+    model.set("tokens", tokens);
+    model.save_changes();
+  };
+  const moved = (index, tokens, last) => {
+    const [low, high] = model.get("limits");
+    const all = [...model.get("tokens")];
+    all[index] = Math.round(Math.min(high, Math.max(low, tokens)));
+    place(layer.children[index], index, all[index]);
+    send(all, last);
+  };
+  const place = (handle, index, tokens) => {
+    const axis = plot._fullLayout.xaxis;
+    handle.style.left = `${axis._offset + axis.d2p(tokens)}px`;
+    handle.style.top = `${plot._fullLayout._size.t - 24}px`;
+    handle.setAttribute("aria-valuenow", tokens);
+    handle.setAttribute("aria-valuetext", `${tokens} tokens`);
+    handle.setAttribute("aria-label", `token budget ${index + 1}`);
+    handle.firstChild.textContent = `${tokens.toLocaleString("en")} tokens`;
+  };
+  const make = (index) => {
+    const handle = document.createElement("button");
+    handle.className = "encgraph-handle";
+    handle.type = "button";
+    handle.setAttribute("role", "slider");
+    handle.append(document.createElement("span"));
+    const at = (event) => {
+      const axis = plot._fullLayout.xaxis;
+      return axis.p2d(event.clientX - plot.getBoundingClientRect().left - axis._offset);
+    };
+    handle.onpointerdown = (event) => { handle.focus(); handle.setPointerCapture(event.pointerId); };
+    handle.onpointermove = (event) => {
+      if (handle.hasPointerCapture(event.pointerId)) moved(index, at(event), false);
+    };
+    handle.onpointerup = (event) => {
+      if (handle.hasPointerCapture(event.pointerId)) moved(index, at(event), true);
+    };
+    handle.onkeydown = (event) => {
+      const now = model.get("tokens")[index];
+      const big = Math.max(1, Math.round(now * 0.1));
+      const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -big, PageUp: big };
+      if (!(event.key in steps)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      moved(index, now + steps[event.key], true);
+    };
+    return handle;
+  };
+  return () => {
+    const [low, high] = model.get("limits");
+    const tokens = model.get("tokens");
+    while (layer.children.length > tokens.length) layer.lastChild.remove();
+    while (layer.children.length < tokens.length) layer.append(make(layer.children.length));
+    tokens.forEach((value, index) => {
+      const handle = layer.children[index];
+      handle.setAttribute("aria-valuemin", low);
+      handle.setAttribute("aria-valuemax", high);
+      if (!handle.matches(":active")) place(handle, index, value);
+    });
+  };
+}
+
+async function render({ model, el }) {
+  const box = document.createElement("div");
+  box.className = "encgraph-plot";
+  const plot = document.createElement("div");
+  plot.setAttribute("role", "img");
+  const layer = document.createElement("div");
+  layer.className = "encgraph-handles";
+  box.append(plot, layer);
+  el.append(box);
+  const label = () => plot.setAttribute("aria-label", model.get("label"));
+  model.on("change:label", label);
+  label();
+  const plotly = await library(model);
+  const place = handles(model, plot, layer);
+  let busy = false, again = false;
+  const draw = async () => {
+    if (!model.get("drawn")) return;
+    if (busy) { again = true; return; }
+    busy = true;
+    const { data, layout } = JSON.parse(model.get("drawn"));
+    await plotly.react(plot, data, { autosize: true, ...layout }, { responsive: true, displaylogo: false, displayModeBar: false });
+    place();
+    busy = false;
+    if (again) { again = false; draw(); }
+  };
+  model.on("change:drawn", draw);
+  model.on("change:tokens", () => plot._fullLayout && place());
+  await draw();
+  plot.on?.("plotly_afterplot", place);
+  const watch = new ResizeObserver(() => plot._fullLayout && plotly.Plots.resize(plot));
+  watch.observe(box);
+  return () => { watch.disconnect(); model.off("change:drawn", draw); plotly.purge(plot); };
+}
+
+export default { render };

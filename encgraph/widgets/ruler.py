@@ -1,0 +1,266 @@
+"""The budget ruler: a traffic, budgets that can be moved over it, and what they are predicted to give."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from encgraph.budgets import Limits, Prediction
+from encgraph.costs import Costs
+from encgraph.figures import template
+from encgraph.fitting.bulk import Floats
+from encgraph.records import Plan, Route
+from encgraph.traffic import Traffic
+from encgraph.widgets import panels
+from encgraph.widgets.cases import Case, Judged
+from encgraph.widgets.plots import Plot
+
+COLUMNS = (
+    "predicted, ms a request", "graphs", "mean, fitted on", "mean, held out", "p99", "worst",
+    "padding", "replayed", "MiB",
+)  # fmt: skip
+BELOW = ("share of rows computed", "rows computed")
+HINT = "drag a handle, or focus one and use the arrow keys"
+MOST_HANDLES = 32
+"""Above so many graphs the handles would cover one another; the lines stay."""
+_AN_OCTAVE = 6
+_ATOMS = 8
+
+
+def budget_ruler(traffic: Traffic, costs: Costs, *, limits: Limits | None = None) -> "BudgetRuler":
+    """Lay budgets over a traffic and see what they give beside the optimum, doubling and eager.
+
+    The slider takes the best plan for that many graphs, all from one fit; the handles over the
+    histogram move single budgets, by mouse or by arrow keys.
+
+    Args:
+        traffic: Half of it is fitted on, the other half judged.
+        costs: What replays and eager runs cost; see `cards.price`.
+        limits: Graphs, bytes and packing rule of the fit.
+
+    Raises:
+        ValueError: If the traffic is empty.
+    """
+    return BudgetRuler(Case.of(traffic, costs, limits=limits))
+
+
+class BudgetRuler(panels.Panel):
+    """See `budget_ruler`; `plan` is what the controls say."""
+
+    def __init__(self, case: Case, count: int | None = None) -> None:
+        self.case = case
+        frontier = case.fit.frontier
+        start = len(case.fit.best.plan.graphs) if count is None else count
+        self.count = panels.slider(
+            "number of graphs",
+            value=start,
+            low=0,
+            high=len(frontier) - 1,
+            tip="takes the best budgets for at most so many graphs",
+        )
+        self.below = panels.dropdown(
+            "below", BELOW, tip="what the lower bars count in each range of sizes"
+        )
+        self.plot = Plot(limits=[1, _highest(case)])
+        self.table = ipywidgets.HTML()
+        self.note = ipywidgets.HTML()
+        traffic = case.traffic
+        super().__init__(
+            f"budget ruler: {len(traffic.requests):,} requests of {traffic.name}, {traffic.encoder}",
+            panels.controls(self.count, self.below, panels.hint(HINT)),
+            self.plot,
+            self.table,
+            self.note,
+        )
+        self._others = _others(case)
+        self._optima: dict[int, list[str]] = {}
+        self._settling = False
+        self.count.observe(self._counted, "value")
+        self.plot.observe(self._dragged, "tokens")
+        self.below.observe(self._redraw, "value")
+        self._counted()
+
+    @property
+    def fitted(self) -> Plan:
+        """The best plan for the number of graphs chosen."""
+        plan: Plan = self.case.fit.frontier[self.count.value].plan
+        return plan
+
+    def _counted(self, _: Any = None) -> None:
+        plan = self.fitted
+        self._settling = True
+        self.plot.tokens = [g.tokens for g in plan.graphs[:MOST_HANDLES]]
+        self._settling = False
+        self._show(plan)
+
+    def _optimum(self, plan: Plan, judged: Judged) -> list[str]:
+        """The row of the best plan for the number chosen, which is judged once."""
+        count = self.count.value
+        if count not in self._optima:
+            best = self.fitted
+            found = judged if plan is best else None
+            self._optima[count] = _row(f"optimum for {count} graphs", best, found, self.case)
+        return self._optima[count]
+
+    def _dragged(self, _: Any = None) -> None:
+        if not self._settling:
+            rest = [g.tokens for g in self.fitted.graphs[MOST_HANDLES:]]
+            tokens = [max(1, t) for t in self.plot.tokens] + rest
+            if len(tokens) == len(self.fitted.graphs):
+                self._show(self.case.moved(self.fitted, tokens))
+
+    def _show(self, plan: Plan) -> None:
+        case = self.case
+        judged = case.judged(plan)
+        rows = [_row("these budgets", plan, judged, case), self._optimum(plan, judged)]
+        self.judged = judged
+        self.table.value = panels.table(COLUMNS, rows + self._others)
+        source = ("" if case.costs.recorded else "not measured on this card: ") + case.costs.source
+        self.note.value = panels.note(f"{case.how}; costs {source}")
+        self.plan = plan
+        self._redraw()
+
+    def _redraw(self, _: Any = None) -> None:
+        shares = self.below.value == BELOW[0]
+        drawn = drawing(self.case, self.plan, self.judged, shares=shares)
+        self.plot.draw(drawn, _told(self.plan, self.judged.prediction))
+
+
+def _others(case: Case) -> list[list[str]]:
+    return [
+        _row("vLLM's doubling, its packing", case.doubling, None, case, pack="ascending"),
+        _row("no graphs: eager", case.off, None, case, pack="ascending"),
+    ]
+
+
+def _row(name: str, plan: Plan, judged: Judged | None, case: Case, pack: str = "") -> list[str]:
+    held = (judged or case.judged(plan, pack=pack)).prediction
+    fitted = case.fitted_ms(plan, pack)
+    return [
+        name,
+        str(len(plan.graphs)),
+        f"{fitted:.2f}",
+        f"{held.mean_ms:.2f}",
+        f"{held.latency.p99_ms:.2f}",
+        f"{held.latency.worst_ms:.2f}",
+        f"{held.padding_ratio:.1%}",
+        f"{held.replay_rate:.0%}",
+        f"{held.memory.total_bytes / panels.MIB:,.0f}",
+    ]
+
+
+def _told(plan: Plan, prediction: Prediction) -> str:
+    budgets = ", ".join(f"{b:,}" for b in plan.token_budgets[:MOST_HANDLES]) or "none"
+    return (
+        f"Histogram of tokens a request with token budgets {budgets}; "
+        f"padding {prediction.padding_ratio:.1%}, mean {prediction.mean_ms:.2f} ms held out"
+    )
+
+
+def _highest(case: Case) -> int:
+    return int(max(case.held_out.tokens.max(), case.fit_on.tokens.max(), 2) * 2)
+
+
+def drawing(case: Case, plan: Plan, judged: Judged, *, shares: bool = True) -> go.Figure:
+    """Requests with their atoms above; below, the rows computed for them: real, padding, eager."""
+    tokens = case.held_out.tokens
+    edges = _edges(tokens, plan.token_budgets)
+    drawn = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    drawn.add_trace(_bars("requests", edges, _sums(tokens, edges), "%{y:,} requests"), row=1, col=1)
+    drawn.add_trace(_atoms(tokens), row=1, col=1)
+    parts = {
+        "real tokens": _sums(tokens, edges, tokens - judged.eager),
+        "padding": _sums(tokens, edges, judged.padding),
+        "eager": _sums(tokens, edges, judged.eager),
+    }
+    whole = np.maximum(sum(parts.values()), 1) if shares else 1
+    for name, values in parts.items():
+        shown = _bars(name, edges, values / whole, "%{y:.1%}" if shares else "%{y:,.0f} rows")
+        drawn.add_trace(shown, row=2, col=1)
+    title = "share of rows" if shares else "rows computed"
+    drawn.update_yaxes(title_text=title, rangemode="tozero", row=2, col=1)
+    if shares:
+        drawn.update_yaxes(range=[0, 1], tickformat=".0%", row=2, col=1)
+    return _laid_out(drawn, edges, plan)
+
+
+def _laid_out(drawn: go.Figure, edges: Floats, plan: Plan) -> go.Figure:
+    drawn.update_layout(
+        template=template.ENCGRAPH,
+        barmode="stack",
+        bargap=0,
+        height=430,
+        uirevision="kept",
+        margin={"l": 8, "r": 12, "t": 64, "b": 8},
+        shapes=[_line(budget) for budget in plan.token_budgets],
+        legend={"y": 1.14},
+    )
+    ticks = template.log_tokens(int(edges[0]), int(edges[-1]))
+    span = [float(np.log10(edges[0] * 0.94)), float(np.log10(edges[-1]))]
+    drawn.update_xaxes(**ticks, range=span)
+    drawn.update_xaxes(title_text="tokens a request", row=2, col=1)
+    return drawn.update_yaxes(title_text="requests", rangemode="tozero", row=1, col=1)
+
+
+_FILLS = {
+    "requests": template.TRAFFIC,
+    "real tokens": template.ROUTE_COLOURS[Route.REPLAY],
+    "padding": template.STRATEGY_COLOURS["vllm"],
+    "eager": template.ROUTE_COLOURS[Route.EAGER],
+}
+_PATTERNS = {"padding": "/", "eager": "x"}
+
+
+def _edges(tokens: Floats, budgets: Sequence[int]) -> Floats:
+    low = min(float(tokens.min()), *budgets, 1e9)
+    high = max(float(tokens.max()), *budgets, 1)
+    first, last = np.floor(_AN_OCTAVE * np.log2(low)), np.floor(_AN_OCTAVE * np.log2(high)) + 1
+    found: Floats = 2 ** (np.arange(first, last + 1) / _AN_OCTAVE)
+    return found
+
+
+def _sums(tokens: Floats, edges: Floats, values: Floats | None = None) -> Floats:
+    at = np.clip(np.searchsorted(edges, tokens * (1 + 1e-9), side="right") - 1, 0, len(edges) - 2)
+    return np.bincount(at, values, len(edges) - 1).astype(float)
+
+
+def _bars(name: str, edges: Floats, values: Floats, hover: str) -> go.Bar:
+    return go.Bar(
+        uid=name,
+        name=name,
+        x=np.sqrt(edges[:-1] * edges[1:]).tolist(),
+        y=values.tolist(),
+        width=np.diff(edges).tolist(),
+        marker={
+            "color": _FILLS[name],
+            "line": {"width": 0},
+            "pattern": {"shape": _PATTERNS.get(name, ""), "size": 5, "fillmode": "overlay"},
+        },
+        hovertemplate=f"about %{{x:,.0f}} tokens: {hover}<extra>{name}</extra>",
+    )
+
+
+def _atoms(tokens: Floats) -> go.Scatter:
+    """The sizes that come back most often, as many requests as they have."""
+    values, counts = np.unique(tokens, return_counts=True)
+    top = np.sort(np.argsort(counts)[::-1][:_ATOMS])
+    top = top[counts[top] > 1]
+    return go.Scatter(
+        uid="atoms",
+        name="atoms: sizes that recur most",
+        mode="markers",
+        x=values[top].tolist(),
+        y=counts[top].tolist(),
+        marker={"symbol": "diamond", "size": 9, "color": template.ROUTE_COLOURS[Route.CAPTURE]},
+        hovertemplate="%{y:,} requests of exactly %{x:,} tokens<extra></extra>",
+    )
+
+
+def _line(budget: int) -> dict[str, Any]:
+    return {
+        "type": "line", "x0": budget, "x1": budget, "y0": 0, "y1": 1, "xref": "x", "yref": "paper",
+        "line": {"color": template.INK, "width": 1.5, "dash": "dot"},
+    }  # fmt: skip

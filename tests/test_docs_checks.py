@@ -1,0 +1,79 @@
+"""What the documents about checks say: the adapter runs, the quoted lines are said, names exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from encgraph.checks import checked, suite
+from encgraph.checks.subject import Subject
+
+pytest_plugins = ["encgraph.checks.fixture"]
+ROOT = Path(__file__).parents[1]
+ADAPTERS = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+FIRST = ("__init__", "spec", "item_spec")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", ADAPTERS, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the file of the document defines."""
+    defined = {"__name__": "my_vit"}
+    for block in blocks("python")[:2]:
+        exec(compile(block, "my_vit.py", "exec"), defined)
+    return defined
+
+
+def lines(names, kept):
+    """What check says of the adapter with some of its methods."""
+    members = {name: member for name, member in vars(names["Vit"]).items() if name in kept}
+    encoder = type("Vit", (), members)(names["build"]("cpu", torch.float32).module)
+    found = suite.run(Subject(encoder=encoder, make_inputs=names["make_inputs"]))
+    return [line.rstrip() for one in found for line in checked.lines(one, width=14)]
+
+
+def test_the_adapter_has_under_40_lines():
+    body = blocks("python")[0].partition("class Vit")[2]
+    assert 20 < len([line for line in body.splitlines() if line.strip()]) < 40
+
+
+def test_the_adapter_passes_every_check_that_applies(names, check_encoder):
+    found = check_encoder(names["build"]("cpu", torch.float32), names["make_inputs"])
+    assert {one.name for one in found if not one.passed} == {"boundaries", "clips", "last_row"}
+
+
+def test_each_step_says_what_is_missing(names):
+    first, second = blocks("text")
+    assert set(first.splitlines()) <= set(lines(names, FIRST))
+    more = (*FIRST, "buffers", "fill", "forward")
+    assert set(second.splitlines()) <= set(lines(names, more))
+
+
+def test_every_check_is_in_the_table_of_adapters():
+    table = ADAPTERS.partition("| check | asks |")[2].partition("Exact dtypes")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(suite.NAMES)
+
+
+def test_every_fault_is_shown_by_something_that_exists():
+    files = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    tests = {name for text in files for name in re.findall(r"def (test_\w+)", text)}
+    assert set(re.findall(r"`check:(\w+)`", FAULTS)) <= set(suite.NAMES)
+    assert set(re.findall(r"`(test_\w+)`", FAULTS)) - tests == set()
+
+
+def test_every_row_of_faults_names_a_check_a_test_or_what_is_lacking():
+    rows = [row.split("|") for row in FAULTS.splitlines() if row.startswith("| ")]
+    shown = [row[3] for row in rows if row[1].strip() != "fault"]
+    assert len(shown) > 40
+    assert [s for s in shown if not re.search(r"check:|`test_|not shown: ", s)] == []
+
+
+def test_every_check_answers_for_some_fault():
+    assert set(suite.NAMES) - set(re.findall(r"check:(\w+)", FAULTS)) == set()

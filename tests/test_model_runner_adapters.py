@@ -1,0 +1,183 @@
+"""One adapter slot, filled in place: replays see it, and every other switch is refused by name.
+
+Without peft the layers are a few lines of torch with peft's attribute names; with it, peft's own.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers import TINY, batch, close, plan
+from helpers_model_runner import answers, batch_of_three, generated, runner, tiny_model
+from torch import nn
+
+from encgraph import graphs
+from encgraph.encoders.qwen_vl import QwenVL
+from encgraph.errors import StaleBufferError
+from encgraph.model_runner.adapters import DUMMY, Slot
+
+RANKS = {"slot": 4, "other": 2}
+SCALING = {"slot": 2.0, "other": 4.0}
+TARGETS = ("attn.qkv", "q_proj", "v_proj")
+
+
+class LowRank(nn.Module):
+    """A linear layer with low-rank adapters, one of them active."""
+
+    def __init__(self, base: nn.Linear, generator: torch.Generator) -> None:
+        super().__init__()
+        self.base_layer, self.scaling = base, SCALING
+        self.active_adapters, self.disable_adapters, self.merged = ["other"], False, False
+        self.lora_A, self.lora_B = nn.ModuleDict(), nn.ModuleDict()
+        for name, rank in RANKS.items():
+            self.lora_A[name] = nn.Linear(base.in_features, rank, bias=False)
+            self.lora_B[name] = nn.Linear(rank, base.out_features, bias=False)
+            self.lora_A[name].weight.data.normal_(0, 0.3, generator=generator)
+            self.lora_B[name].weight.data.normal_(0, 0.3, generator=generator)
+        nn.init.zeros_(self.lora_B["slot"].weight)
+
+    def set_adapter(self, names: list[str]) -> None:
+        self.active_adapters = list(names)
+
+    def enable_adapters(self, enabled: bool) -> None:
+        self.disable_adapters = not enabled
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.base_layer(x)
+        for name in () if self.disable_adapters else self.active_adapters:
+            made = made + self.lora_B[name](self.lora_A[name](x)) * self.scaling[name]
+        return made
+
+
+def by_hand(model: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for name, layer in list(model.named_modules()):
+        if name.endswith(TARGETS):
+            owner, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(owner), leaf, LowRank(layer, generator))
+
+
+def by_peft(model: Any) -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
+    torch.manual_seed(0)
+    for name, rank in RANKS.items():
+        config = LoraConfig(
+            r=rank,
+            lora_alpha=SCALING[name] * rank,
+            target_modules=[target.removeprefix("attn.") for target in TARGETS],
+            init_lora_weights=name == "slot",
+        )
+        inject_adapter_in_model(config, model, name)
+
+
+HAS_PEFT = importlib.util.find_spec("peft") is not None
+WAYS = [
+    by_hand,
+    pytest.param(
+        by_peft,
+        marks=[
+            pytest.mark.skipif(not HAS_PEFT, reason="needs peft"),
+            pytest.mark.filterwarnings("ignore:Already found a `peft_config`"),
+        ],
+    ),
+]
+
+
+@pytest.fixture(params=WAYS)
+def model(request: pytest.FixtureRequest) -> Any:
+    made = tiny_model()
+    way: Callable[[Any], None] = request.param
+    way(made)
+    return made.eval().requires_grad_(False)
+
+
+def layers(model: Any) -> list[Any]:
+    return [m for m in model.modules() if hasattr(m, "lora_A") and hasattr(m, "active_adapters")]
+
+
+def switch(model: Any, name: str) -> None:
+    for layer in layers(model):
+        layer.set_adapter([name])
+
+
+def slotted(model: Any) -> Any:
+    return runner(model, options={"slot": "slot"})
+
+
+def test_what_is_loaded_into_the_slot_is_seen_by_replays(model: Any) -> None:
+    prompts = batch_of_three(model)
+    switch(model, "other")
+    wanted = [generated(model, p, 3) for p in prompts]
+    with slotted(model) as made:
+        made.capture()
+        without = answers(made, prompts)
+        made.slot.load("other")
+        assert answers(made, prompts) == wanted != without
+        made.slot.load(None)
+        assert answers(made, prompts) == without
+
+
+def test_a_graph_captured_outside_the_dummy_context_never_sees_the_slot(model: Any) -> None:
+    encoder = QwenVL(model.model.visual, TINY)
+    inputs = batch([(4, 6), (6, 6)], encoder)
+    [capacity] = plan(32).graphs
+    slot = Slot(model, "slot")
+    for layer in layers(model):
+        layer.enable_adapters(False)
+    with graphs.capture(encoder, plan(32), backend="reference") as outside:
+        before = outside.replay(capacity, inputs).clone()
+        with slot.dummy(), graphs.capture(encoder, plan(32), backend="reference") as inside:
+            dummied = inside.replay(capacity, inputs).clone()
+        assert not torch.equal(before, dummied)
+    with graphs.capture(encoder, plan(32), backend="reference") as inside:
+        empty = inside.replay(capacity, inputs).clone()
+        slot.load("other")
+        loaded = inside.replay(capacity, inputs).clone()
+    assert torch.allclose(before, empty, atol=1e-5)
+    assert not torch.allclose(empty, loaded, atol=1e-2)
+    eager = encoder.eager(inputs)
+    assert close(eager[0], encoder.stock().eager(inputs)[0], encoder)
+    assert torch.allclose(loaded[:6, : TINY.out], eager[0].main, atol=1e-4)
+
+
+def test_the_dummy_context_fills_the_slot_and_brings_its_content_back(model: Any) -> None:
+    slot = Slot(model, "slot")
+    slot.load("other")
+    weight = layers(model)[0].lora_A["slot"].weight.detach()
+    held, address = weight.clone(), weight.data_ptr()
+    with slot.dummy():
+        assert float(weight.min()) == float(weight.max()) == pytest.approx(DUMMY)
+    assert torch.equal(weight, held)
+    assert weight.data_ptr() == address
+
+
+def test_another_adapter_disabled_adapters_and_a_swapped_slot_are_refused_by_name(
+    model: Any,
+) -> None:
+    prompts = batch_of_three(model)
+    with slotted(model) as made:
+        made.capture()
+        switch(model, "other")
+        with pytest.raises(StaleBufferError, match=r"qkv' was switched to adapters \['other'\]"):
+            made.generate(prompts, new_tokens=1)
+        switch(model, "slot")
+        layers(model)[0].enable_adapters(False)
+        with pytest.raises(StaleBufferError, match="qkv' has its adapters disabled or merged"):
+            made.encode(prompts[0].images)
+        layers(model)[0].enable_adapters(True)
+        last = layers(model)[-1]
+        last.lora_A["slot"] = nn.Linear(96, 4, bias=False).eval().requires_grad_(False)
+        with pytest.raises(StaleBufferError, match=r"lora_A.slot.* was swapped"):
+            made.generate(prompts, new_tokens=1)
+
+
+def test_a_slot_that_is_not_there_and_a_rank_above_it_are_refused(model: Any) -> None:
+    with pytest.raises(ValueError, match=r"got 'third'; the model has \['other', 'slot'\]"):
+        Slot(model, "third")
+    with pytest.raises(ValueError, match="source must be an adapter the model has, got 'third'"):
+        Slot(model, "slot").load("third")
+    with pytest.raises(ValueError, match=r"adapter 'slot' has rank 4 in .*, the slot 2"):
+        Slot(model, "other").load("slot")

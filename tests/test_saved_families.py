@@ -1,0 +1,54 @@
+"""Each packed family loads from a directory that transformers saved, whole model or tower alone."""
+
+import pytest
+import torch
+from helpers_families import PACKED, assert_same, batch, mixes
+from safetensors.torch import save_file
+
+from encgraph import sizes
+from encgraph.encoders import registry
+
+
+def saved(name, path, prefix=""):
+    """A tower saved by transformers; under a prefix, as the file of a whole model keeps it."""
+    encoder = registry.named(name, device="cpu", dtype=torch.float32, seed=5)
+    encoder.module.save_pretrained(path)
+    if prefix:
+        tensors = {f"{prefix}{k}": v.clone() for k, v in encoder.module.state_dict().items()}
+        save_file({**tensors, "lm_head.weight": torch.zeros(2)}, path / "model.safetensors")
+    return encoder
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("name", PACKED)
+def test_a_saved_tower_loads_with_its_sizes_and_outputs(name, whole, tmp_path):
+    adapter = registry.FAMILIES[sizes.named(name).family].build.__self__
+    made = saved(name, tmp_path / "saved-one", adapter.prefixes[0] if whole else "")
+    loaded = registry.from_pretrained(tmp_path / "saved-one", device="cpu", dtype=torch.float32)
+    mine, true = loaded.size, made.size
+    assert loaded.spec.name == "saved-one"
+    facts = ("family", "depth", "hidden", "intermediate", "heads", "out", "deepstack", "window")
+    more = ("position_side", "full_attention", "gated", "merger", "settings", "parameters", "rule")
+    for fact in (*facts, *more):
+        assert getattr(mine, fact) == getattr(true, fact), fact
+    one = batch(true, mixes(true)[1])
+    assert_same(loaded.eager(one), made.stock().eager(one))
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_missing_weight_is_named(name, tmp_path):
+    encoder = saved(name, tmp_path / "saved")
+    tensors = {k: v.clone() for k, v in encoder.module.state_dict().items()}
+    gone = sorted(tensors)[0]
+    tensors.pop(gone)
+    save_file(tensors, tmp_path / "saved" / "model.safetensors")
+    with pytest.raises(ValueError, match=f"1 are missing, such as '{gone}'"):
+        registry.from_pretrained(tmp_path / "saved", device="cpu", dtype=torch.float32)
+
+
+def test_limits_of_an_older_processor_file_are_read(tmp_path):
+    saved("qwen2-vl-tiny", tmp_path / "saved")
+    file = tmp_path / "saved" / "preprocessor_config.json"
+    file.write_text('{"min_pixels": 6272, "max_pixels": 1000000}')
+    loaded = registry.from_pretrained(tmp_path / "saved", device="cpu", dtype=torch.float32)
+    assert (loaded.size.rule.min_pixels, loaded.size.rule.max_pixels) == (6272, 1_000_000)

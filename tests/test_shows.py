@@ -1,0 +1,132 @@
+import sys
+from html.parser import HTMLParser
+
+import pytest
+import report_examples as examples
+from IPython.core.interactiveshell import InteractiveShell
+
+import encgraph
+from encgraph import budgets, packing, shows, sizes, tabular, traffic
+from encgraph.magic import Profile
+from encgraph.records import Item, Plan
+from encgraph.results import Latency, Memory
+
+TARGET = budgets.Target(size=sizes.named("qwen3-vl-8b"))
+PLAN = budgets.doubling(64, 128, target=TARGET)
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Seen(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+
+def records() -> list[object]:
+    batch = [Item(tokens=n, patches=4 * n) for n in (60, 70, 500)]
+    read = traffic.read("builtin:coco", TARGET.size, count=20)
+    return [
+        PLAN,
+        Plan(graphs=(), encoder="qwen3-vl-8b", reasons=("eager is faster",)),
+        packing.ascending(batch, PLAN),
+        Latency.of([1.0, 250.0], clock="wall"),
+        Memory(slabs_bytes=2**20, pool_bytes=2**21, driver_bytes=0, peak_bytes=2**22),
+        examples.environment(),
+        examples.card_report(),
+        read,
+        read.about(),
+    ]
+
+
+def test_every_record_shows_as_text_and_as_html_without_ids_or_scripts() -> None:
+    for record in records():
+        text, html = shows.text(record), shows.html(record)
+        assert text.splitlines()[0] == shows.card(record).title
+        seen = Seen()
+        seen.feed(html)
+        assert set(seen.tags) <= {"div", "b", "table", "tr", "th", "td"}
+        assert "id=" not in html
+        assert "0x" not in text
+
+
+def test_a_plan_shows_a_row_a_graph_with_its_reason() -> None:
+    lines = shows.text(PLAN).splitlines()
+    assert lines[0] == "Plan of 2 graphs for qwen3-vl-8b (bfloat16)"
+    assert lines[1].split() == ["budget", "items", "longest", "segment", "why"]
+    assert lines[3].endswith(PLAN.reasons[1])
+
+
+def test_hostile_text_is_escaped() -> None:
+    hostile = Plan(graphs=(), encoder=HOSTILE, reasons=(HOSTILE,))
+    assert "<script" not in shows.html(hostile)
+    assert HOSTILE in shows.text(hostile)
+
+
+def test_a_long_record_is_cut_and_says_so() -> None:
+    shown = tabular.Shown(title="long", rows=tuple((str(n), "x") for n in range(100)))
+    lines = tabular.lines(shown).splitlines()
+    assert len(lines) == 25
+    assert lines[-1].strip() == "and 77 more"
+
+
+def test_a_record_of_no_known_type_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"record must be one of \[.*'Plan'.*\], got int"):
+        shows.card(3)
+
+
+@pytest.fixture
+def shell() -> InteractiveShell:
+    made = InteractiveShell()
+    encgraph.load_ipython_extension(made)
+    return made
+
+
+def test_an_extension_shows_a_plan_as_the_last_line_of_a_cell(shell: InteractiveShell) -> None:
+    data, _ = shell.display_formatter.format(PLAN)
+    assert data["text/plain"] == shows.text(PLAN)
+    assert data["text/html"] == shows.html(PLAN)
+    encgraph.load_ipython_extension(shell)
+    again, _ = shell.display_formatter.format(PLAN)
+    assert again == data
+
+
+def test_a_cell_is_profiled_by_route_and_observers_are_put_back(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    from encgraph.encoders import inputs, registry
+    from encgraph.runner import EncoderRunner
+
+    size = sizes.named("qwen3-vl-tiny")
+    built = registry.named(size.name, device="cpu", dtype=torch.float32)
+    plan = budgets.doubling(64, 128, target=budgets.Target(size=size))
+    runner = EncoderRunner(encoder=built, plan=plan, backend="reference")
+    runner.capture()
+    before = runner.observe
+    grids = [sizes.image_grid(256, 256, size.rule), sizes.image_grid(640, 640, size.rule)]
+    shell.user_ns |= {"ours": runner, "batch": inputs.synthetic(grids, size=size)}
+    shell.run_cell_magic("encgraph", "ours", "done = ours.execute(batch)")
+    profile = shell.user_ns["_profile"]
+    assert isinstance(profile, Profile)
+    assert [row[:4] for row in profile.table().rows] == [
+        ("fallback", "", "1", "1"),
+        ("replay", "64", "1", "1"),
+    ]
+    assert len(shell.user_ns["done"]) == 2
+    assert runner.observe is before
+    with pytest.raises(ZeroDivisionError):
+        shell.run_cell_magic("encgraph", "", "1 / 0")
+    assert runner.observe is before
+    with pytest.raises(ValueError, match=r"runner must be one of \['ours'\], got 'other'"):
+        shell.run_cell_magic("encgraph", "other", "pass")
+
+
+def test_importing_shows_needs_no_torch() -> None:
+    import subprocess
+
+    code = "import sys, encgraph.shows, encgraph.magic, encgraph.evidence; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

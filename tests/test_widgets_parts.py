@@ -1,0 +1,113 @@
+import pytest
+from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, cells, trace
+
+from encgraph import budgets, cards, codec, export, sizes, widgets
+from encgraph.facts import TimedStep
+from encgraph.records import FallbackReason, Load, Modality, Plan, Route, Step
+from encgraph.widgets.breakeven import CHOICES, fastest
+from encgraph.widgets.cases import Case
+from encgraph.widgets.linked import flags
+from encgraph.widgets.strata import added
+
+
+def test_shared_strata_add_up_to_the_plan_s_memory() -> None:
+    plan = budgets.doubling(64, 1024, target=TARGET)
+    shared = added(plan, COSTS, sharing=True)
+    whole = COSTS.memory(plan)
+    assert sum(m.total_bytes for m in shared) == whole.total_bytes
+    assert sum(m.total_bytes for m in added(plan, COSTS, sharing=False)) > whole.total_bytes
+
+
+def test_switching_sharing_off_redraws_the_private_bytes() -> None:
+    strata = widgets.memory_strata(budgets.doubling(64, 256, target=TARGET), COSTS)
+    before = list(trace(strata.plot.figure, "pool").y)
+    strata.sharing.value = False
+    after = list(trace(strata.plot.figure, "pool").y)
+    assert before[:2] == [0, 0] and all(n > 0 for n in after)
+    assert "no capture on record" in strata.note.value
+
+
+def test_measured_captures_are_drawn_beside_their_prediction() -> None:
+    points = cards.recorded(SIZE, "h200")
+    priced = cards.price(SIZE)
+    strata = widgets.memory_strata(budgets.doubling(64, 256, target=TARGET), priced, points)
+    measured = trace(strata.measured.figure, "measured pool").y
+    assert list(measured) == [m.memory.pool_bytes / 2**20 for m in strata.captures if m.memory]
+    predicted = trace(strata.measured.figure, "predicted slabs").y
+    largest = strata.captures[-1].capacity
+    assert largest is not None
+    only = Plan(graphs=(largest,), encoder=SIZE.name)
+    assert predicted[-1] == priced.memory(only).slabs_bytes / 2**20
+
+
+def test_the_break_even_map_agrees_with_the_costs() -> None:
+    case = Case.of(SMALL, COSTS, limits=FEW)
+    assert CHOICES[fastest(case, 64, 64, 1)] == "replay"
+    assert CHOICES[fastest(case, 64, 3000, 1)] == "eager"  # one item cannot be split
+    capacity = sizes.capacity(64, SIZE.rule, items=1)
+    half = Load(tokens=64, patches=256, items=1, square=256.0**2)
+    both = Load(tokens=128, patches=512, items=2, square=2 * 256.0**2)
+    wins = 2 * COSTS.replay_ms(capacity, half) <= COSTS.eager_ms(both)
+    assert CHOICES[fastest(case, 64, 128, 2)] == ("split" if wins else "eager")
+
+
+def test_the_percentile_is_read_off_the_predictions() -> None:
+    view = widgets.break_even(COSTS, SMALL, limits=FEW)
+    view.percentile.value = 50
+    expected = budgets.judge(view.case.held_out.requests, view.plan, costs=COSTS)
+    assert cells(view.table.value)[1][1] == f"{expected.latency.p50_ms:.2f}"
+    view.laid.value = "vLLM's doubling"
+    rows = set(trace(view.map.figure, "traffic").y)
+    assert rows <= set(view.case.doubling.token_budgets)
+
+
+def timed(route: Route, ms: float, *, budget: int | None = None, request: int = 0) -> TimedStep:
+    reason = FallbackReason.OVER_TOKENS if route is Route.FALLBACK else None
+    step = Step(
+        route=route, modality=Modality.IMAGE, items=1, real_tokens=60, token_budget=budget,
+        reason=reason,
+    )  # fmt: skip
+    return TimedStep(step=step, ms=ms, request=request)
+
+
+def test_a_timeline_lays_steps_end_to_end() -> None:
+    view = widgets.timeline(
+        [
+            timed(Route.REPLAY, 4.0, budget=80),
+            timed(Route.FALLBACK, 6.0),
+            timed(Route.EAGER, 1, request=1),
+        ]
+    )
+    bars = view.plot.figure.data
+    assert [(b.base[0], b.x[0]) for b in bars] == [(0, 3), (3, 1), (4, 6)]
+    view.batch.value = 2
+    assert len(view.plot.figure.data) == 1
+    with pytest.raises(ValueError, match="at least one request"):
+        widgets.timeline([])
+
+
+def test_the_explorer_s_parts_follow_the_ruler() -> None:
+    linked = widgets.explorer(SMALL, SIZE, costs=COSTS, limits=FEW)
+    linked.ruler.count.value = 1
+    plan = linked.ruler.plan
+    assert linked.duel.plan == linked.breakeven.plan == linked.memory.plan == linked.plan == plan
+    assert codec.loads(Plan, linked.result.json.value) == plan
+    assert len(linked.memory.held) == 1
+
+
+def test_the_explorer_gives_flags_under_vllm_s_own_rules() -> None:
+    linked = widgets.explorer(SMALL, SIZE, costs=COSTS, limits=FEW)
+    assert "choose 'plan for' vllm" in linked.result.flags.value
+    linked.engine.value = "vllm"
+    assert linked.result.flags.value == export.vllm(linked.plan).command_line
+    assert len({g.items for g in linked.plan.graphs}) <= 1
+
+
+def test_a_plan_that_vllm_cannot_express_says_so_instead_of_flags() -> None:
+    graphs = [sizes.capacity(n, SIZE.rule, items=i) for n, i in ((64, 1), (128, 2))]
+    assert flags(TARGET.plan(graphs)).startswith("no flags: vLLM has one item cap")
+
+
+def test_the_explorer_refuses_traffic_of_another_encoder() -> None:
+    with pytest.raises(ValueError, match=r"read for 'qwen3-vl-8b'.*read it again"):
+        widgets.explorer(SMALL, sizes.named("qwen3-vl-2b"))

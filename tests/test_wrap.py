@@ -1,0 +1,132 @@
+"""Modules of fixed input shape become encoders without an adapter."""
+
+import pytest
+import torch
+from torch import nn
+
+from encgraph.encoders import wrap
+from encgraph.records import Modality, Plan
+from encgraph.runner import EncoderRunner
+
+
+class Pyramid(nn.Module):
+    """Two outputs of equally many rows, and a record that is no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 4, stride=4)
+        self.second = nn.Conv2d(3, 6, 4, stride=4)
+
+    def forward(self, pixels):
+        return {"fine": self.first(pixels), "coarse": self.second(pixels)}
+
+
+class Mixing(nn.Module):
+    """What one item gives depends on the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x - x.mean(0, keepdim=True) + 1)
+
+
+def both(module, pixels):
+    made = module(pixels)
+    return made["fine"], made["coarse"]
+
+
+def test_a_plain_module_runs_through_the_runner():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh()).eval()
+    encoder = wrap.fixed(module, torch.zeros(3, 2, 2))
+    inputs = [encoder.input(torch.rand(3, 2, 2)) for _ in range(5)]
+    plan = Plan(graphs=tuple(encoder.capacity(n) for n in (1, 2)), encoder="sequential")
+    with EncoderRunner(encoder=encoder, plan=plan, backend="reference") as runner:
+        runner.capture()
+        outputs = runner.execute(inputs)
+    for value, output in zip(inputs, outputs, strict=True):
+        torch.testing.assert_close(output.main, module(value.pixels[None]))
+
+
+def test_several_outputs_are_main_and_extra():
+    encoder = wrap.fixed(Pyramid().eval(), torch.zeros(3, 8, 8), run=both, name="pyramid")
+    assert (encoder.spec.name, encoder.spec.widths, encoder.slot.rows) == ("pyramid", (4, 6), 4)
+    value = encoder.input(torch.rand(3, 8, 8))
+    [output] = encoder.eager([value])
+    fine, coarse = both(encoder.module, value.pixels[None])
+    torch.testing.assert_close(output.main, fine.flatten(2)[0].T)
+    torch.testing.assert_close(output.extra[0], coarse.flatten(2)[0].T)
+    capacity = encoder.capacity(9)
+    buffers = encoder.buffers(capacity, torch.device("cpu"), torch.float32)
+    encoder.fill(buffers, [value])
+    packed = encoder.forward(buffers, capacity)
+    torch.testing.assert_close(packed.extra[0][:4], output.extra[0])
+
+
+def test_an_output_that_is_no_tensor_must_be_chosen():
+    with pytest.raises(ValueError, match=r"got \['coarse', 'fine'\]; choose one by `run`"):
+        wrap.fixed(Pyramid().eval(), torch.zeros(3, 8, 8))
+
+
+def test_outputs_of_unequal_rows_are_refused():
+    with pytest.raises(ValueError, match=r"equally many rows an item, got \[1, 4\]"):
+        wrap.fixed(
+            Pyramid().eval(),
+            torch.zeros(3, 8, 8),
+            run=lambda m, x: (m(x)["fine"], m(x)["coarse"].mean((2, 3))),
+        )
+
+
+def test_a_module_that_mixes_items_is_refused():
+    with pytest.raises(ValueError, match="must not depend on the others"):
+        wrap.fixed(Mixing().eval(), torch.ones(3))
+
+
+def test_a_module_in_training_mode_is_refused():
+    with pytest.raises(ValueError, match=r"call .eval\(\)"):
+        wrap.fixed(nn.Linear(3, 3), torch.ones(3))
+
+
+def test_a_module_without_parameters_is_refused():
+    with pytest.raises(ValueError, match="must have parameters"):
+        wrap.fixed(nn.ReLU().eval(), torch.ones(3))
+
+
+def test_an_output_without_a_batch_is_refused():
+    with pytest.raises(ValueError, match="with N = 1"):
+        wrap.fixed(nn.Linear(3, 3).eval(), torch.ones(3), run=lambda m, x: m(x).sum())
+
+
+def test_stacked_slots_are_one_item_where_that_is_allowed():
+    encoder = wrap.fixed(
+        nn.Linear(3, 2).eval(), torch.ones(3), most=4, modality=Modality.AUDIO, name="windows"
+    )
+    value = encoder.input(torch.rand(3, 3))
+    assert (value.item.tokens, value.item.modality) == (3, Modality.AUDIO)
+    torch.testing.assert_close(encoder.eager([value])[0].main, encoder.module(value.pixels))
+    with pytest.raises(ValueError, match=r"shape \(3,\) or up to 4 of it stacked, got \(5, 3\)"):
+        encoder.input(torch.rand(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        (torch.zeros(8, 8, 3), r"shape \(3, 8, 8\), got \(8, 8, 3\)"),
+        (torch.zeros(0, 3, 8, 8), r"got \(0, 3, 8, 8\)"),
+        (torch.zeros(3, 8, 8, dtype=torch.uint8), "float dtype, got torch.uint8"),
+        (torch.zeros(3, 8, 8, requires_grad=True), "without gradient"),
+    ],
+)
+def test_pixels_that_do_not_fit_are_refused_by_their_place(pixels, message):
+    encoder = wrap.fixed(Pyramid().eval(), torch.zeros(3, 8, 8), run=both)
+    good = encoder.input(torch.zeros(3, 8, 8))
+    bad = type(good)(item=good.item, pixels=pixels, grid=good.grid)
+    with pytest.raises(ValueError, match=f"item 1 must have pixels .*{message}"):
+        encoder.eager([good, bad])
+
+
+def test_a_budget_too_small_for_a_slot_is_refused():
+    encoder = wrap.fixed(Pyramid().eval(), torch.zeros(3, 8, 8), run=both)
+    with pytest.raises(ValueError, match="must hold a slot of 4 tokens, got 3"):
+        encoder.capacity(3)
