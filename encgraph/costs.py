@@ -4,12 +4,13 @@ The model, per step (milliseconds; patches P of the capacity, live segments of n
 
     replay = dense(P) + block * segments * ceil(longest / 128)     what the capture bakes in
            + square * sum(n^2) + patch * sum(n) + item * items     what the live load adds
-    eager  = max(floor, dense'(P live)) + square' * sum(n^2) + item' * items
+    eager  = E[max(floor, dense'(P live) + square' * sum(n^2))] + item' * items
 
 `dense` is a piecewise linear curve through recorded capacities: matrix products and element-wise
 passes run on every captured row, padding included. Attention follows the live segments (it reads
 offsets), but its launch grid is baked, so empty blocks are paid by the capacity. Eager below a few
-thousand patches is bound by launches: `floor`. A batch adds `request` once.
+thousand patches is bound by launches: `floor`, which scatters, so that the expectation is over what
+was recorded: a batch waits for the longer of host and card. A batch adds `request` once.
 
 Bytes: slabs by arithmetic from the shapes; pool and driver by recorded coefficients.
 
@@ -71,6 +72,9 @@ class Costs:
     eager_square_ms: float
     eager_item_ms: float
     eager_floor_ms: float
+    """Mean of the runs that the host's launches bind."""
+    eager_spread_ms: tuple[float, ...] = ()
+    """Such runs as recorded, less their mean, each as likely; none means no scatter."""
     row_bytes: int
     """Slab bytes a patch: input, attention and a token's share of output."""
     pool_bytes_per_patch: float
@@ -96,7 +100,9 @@ class Costs:
         if not load.items:
             return 0.0
         device = self.eager_dense.at(load.patches) + self.eager_square_ms * load.square
-        return max(self.eager_floor_ms, device) + self.eager_item_ms * load.items
+        floor, spread = self.eager_floor_ms, self.eager_spread_ms or (0.0,)
+        expected = sum(max(floor + off, device) for off in spread) / len(spread)
+        return expected + self.eager_item_ms * load.items
 
     def memory(self, plan: Plan) -> Memory:
         """Bytes a plan's graphs are predicted to cost."""

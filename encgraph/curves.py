@@ -81,10 +81,11 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
         block_ms=block,
         item_ms=item,
         request_ms=request,
-        eager_dense=Curve(patches=dense.patches, ms=tuple(eager.ratio * ms for ms in dense.ms)),
+        eager_dense=_scaled(dense, eager.ratio, patch),
         eager_square_ms=eager.ratio * square,
         eager_item_ms=item,
         eager_floor_ms=eager.floor_ms,
+        eager_spread_ms=eager.spread_ms,
         row_bytes=row_bytes(size),
         pool_bytes_per_patch=_pool(captures),
         driver_bytes_per_graph=_driver(captures),
@@ -101,9 +102,10 @@ def _time(measurement: Measurement) -> float:
     return measurement.latency.p50_ms
 
 
-def _mean(measurement: Measurement) -> float:
+def _quantiles(measurement: Measurement) -> tuple[float, ...]:
+    """Three equally likely values of a point's runs."""
     assert measurement.latency is not None
-    return measurement.latency.mean_ms
+    return measurement.latency.p10_ms, measurement.latency.p50_ms, measurement.latency.p90_ms
 
 
 def _load(measurement: Measurement) -> Load:
@@ -161,21 +163,32 @@ class _Eager:
 
     ratio: float
     floor_ms: float
+    spread_ms: tuple[float, ...]
 
 
 def _fit_eager(eagers: Sequence[Measurement], replay_ms: Callable[[Load], float]) -> _Eager:
     """Split eager runs by what a replay of the very load would take, and take medians.
 
-    Far below the fastest eager run the host's launches are all that is timed: they scatter widely,
-    so their mean is what a plan must reckon with. Far above it the card is busy and eager follows
-    the replay's curve at a fixed ratio.
+    Far below the fastest eager run the host's launches are all that is timed, and they scatter
+    widely. Far above it the card is busy and eager follows the replay's curve at a fixed ratio.
     """
     fastest = min(_time(m) for m in eagers)
-    bound = [_mean(m) for m in eagers if replay_ms(_load(m)) < 0.7 * fastest]
+    bound = [m for m in eagers if replay_ms(_load(m)) < 0.7 * fastest]
     busy = [_time(m) / replay_ms(_load(m)) for m in eagers if replay_ms(_load(m)) > 1.5 * fastest]
+    runs = [ms for m in bound for ms in _quantiles(m)] or [fastest]
+    floor = statistics.fmean(runs)
     return _Eager(
         ratio=statistics.median(busy) if busy else 1.0,
-        floor_ms=statistics.fmean(bound) if bound else fastest,
+        floor_ms=floor,
+        spread_ms=tuple(sorted(ms - floor for ms in runs)),
+    )
+
+
+def _scaled(dense: Curve, ratio: float, patch: float) -> Curve:
+    """The replay's curve at eager's ratio, every patch live."""
+    times = zip(dense.patches, dense.ms, strict=True)
+    return Curve(
+        patches=dense.patches, ms=tuple(ratio * (ms + patch * patches) for patches, ms in times)
     )
 
 

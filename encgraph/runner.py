@@ -59,7 +59,7 @@ class Borrowed:
         if self._graphs is not None and self._graphs.generation != self._generation:
             raise StaleBufferError(
                 f"the borrowed output of item {self.item} was overwritten by a later replay; "
-                "use it before the next execute, or execute without borrow=True"
+                "use it before the next batch, or call execute, which copies"
             )
         return self._output
 

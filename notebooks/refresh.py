@@ -59,6 +59,8 @@ def refresh(path: Path, *, pictures: bool) -> bool:
         cell.metadata = nbformat.from_dict(kept)
         for output in cell.get("outputs", []):
             clean(output.get("data", {}), pictures=pictures)
+            if output.output_type == "error":
+                output.traceback = [f"{output.ename}: {output.evalue}"]
     nbformat.write(notebook, path)
     return path.read_bytes() != before
 

@@ -74,7 +74,10 @@ class _Operators(TorchDispatchMode):
         )
         if name in OPERATORS or by_mask:
             self.found.append(f"{name} at {_caller()}")
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        return (
+            tuple(result) if isinstance(result, list) and len(func._schema.returns) > 1 else result
+        )
 
 
 class SyncAuditor:

@@ -16,7 +16,9 @@ TARGET = Target(size=SIZE)
 MODELLED = costs.modelled(SIZE)
 SLOW_EAGER = replace(
     MODELLED,
+    patch_ms=1e-4,
     eager_floor_ms=14.0,
+    eager_spread_ms=(-3.0, -1.0, 0.0, 4.0),
     eager_dense=replace(MODELLED.eager_dense, ms=tuple(1.3 * ms for ms in MODELLED.eager_dense.ms)),
 )
 """Eager so slow that replays pay at most sizes."""

@@ -3,7 +3,6 @@ from html.parser import HTMLParser
 
 import pytest
 import report_examples as examples
-from IPython.core.interactiveshell import InteractiveShell
 
 import encgraph
 from encgraph import budgets, packing, shows, sizes, tabular, traffic
@@ -11,6 +10,7 @@ from encgraph.magic import Profile
 from encgraph.records import Item, Plan
 from encgraph.results import Latency, Memory
 
+InteractiveShell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
 TARGET = budgets.Target(size=sizes.named("qwen3-vl-8b"))
 PLAN = budgets.doubling(64, 128, target=TARGET)
 HOSTILE = "<script>alert(1)</script>"

@@ -172,7 +172,10 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if name in ("aten::_to_copy", "aten::copy_") and _crosses(args, result):
             self.seen.offend(name, "copies between devices")
-        return result
+        # Libraries built against the stable ABI return a list where the schema has several results.
+        return (
+            tuple(result) if isinstance(result, list) and len(func._schema.returns) > 1 else result
+        )
 
 
 def _by_mask(args: Sequence[Any]) -> bool:

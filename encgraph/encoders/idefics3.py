@@ -43,7 +43,12 @@ class TileFeatures(nn.Module):
 
     def forward(self, pixels_N: Tensor) -> Tensor:
         """Features (N, tokens, out) of (N, 3, S, S) tiles."""
-        features: Tensor = self.connector(self.vision_model(pixels_N).last_hidden_state)
+        # Some releases of transformers make a missing mask on the host and copy it.
+        patch = self.vision_model.patch_size
+        sides = (pixels_N.shape[2] // patch, pixels_N.shape[3] // patch)
+        real = torch.ones((len(pixels_N), *sides), dtype=torch.bool, device=pixels_N.device)
+        made = self.vision_model(pixels_N, patch_attention_mask=real)
+        features: Tensor = self.connector(made.last_hidden_state)
         return features
 
 

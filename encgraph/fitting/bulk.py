@@ -196,13 +196,18 @@ def eager_ms(loads: Floats, costs: Costs) -> Floats:
         slope = (ys[-1] - ys[-2]) / (xs[-1] - xs[-2])
         dense += np.maximum(patches - xs[-1], 0) * slope
     device = dense + costs.eager_square_ms * square
-    ms = np.maximum(device, costs.eager_floor_ms) + costs.eager_item_ms * items
+    spread = np.asarray(costs.eager_spread_ms or (0.0,)) + costs.eager_floor_ms
+    # E[max(floor, device)] at every load from sorted floors: those below the device take its time.
+    floors, below = np.sort(spread), np.searchsorted(np.sort(spread), device)
+    above = np.append(np.cumsum(floors[::-1])[::-1], 0.0)
+    ms = (below * device + above[below]) / len(floors) + costs.eager_item_ms * items
     return np.where(items > 0, ms, 0.0)
 
 
 def load_ms(loads: Floats, costs: Costs) -> Floats:
     """`Costs.load_ms` of each load."""
-    ms: Floats = costs.square_ms * loads[SQUARE] + costs.item_ms * loads[2]
+    square, patches, items = loads[SQUARE], loads[1], loads[2]
+    ms: Floats = costs.square_ms * square + costs.patch_ms * patches + costs.item_ms * items
     return ms
 
 

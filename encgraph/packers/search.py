@@ -61,7 +61,8 @@ class Prices:
 
     def load_ms(self, size: Size) -> float:
         """What a live load adds to a replay."""
-        return self.costs.square_ms * size[6] + self.costs.item_ms * size[2]
+        costs = self.costs
+        return costs.square_ms * size[6] + costs.patch_ms * size[1] + costs.item_ms * size[2]
 
     def eager_ms(self, size: Size) -> float:
         """One batched eager run of a load, beyond what the load adds to a replay."""
