@@ -181,5 +181,6 @@ def explained(plan: Plan, outcome: sweep.Outcome, weights: Floats, fitted: bool)
             use += f" at {tokens / times / graph.tokens:.0%} fill"
         else:
             use += ", kept for batches larger than those seen"
-        reasons.append(f"{graph.tokens} tokens, up to {graph.items} items: {use} ({how})")
+        noun = "item" if graph.items == 1 else "items"
+        reasons.append(f"{graph.tokens} tokens, up to {graph.items} {noun}: {use} ({how})")
     return replace(plan, reasons=tuple(reasons))
