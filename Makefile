@@ -24,7 +24,7 @@ PICK := import torch; card = torch.cuda.is_available(); \
 ENCODER = $(eval ENCODER := $$(shell $$(PY) -c "$$(PICK)"))$(ENCODER)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit notebooks-test browser-test lab notebooks lock clean
+.PHONY: help setup demo test lint unit notebooks-test browser-test lab notebooks figures lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -70,6 +70,10 @@ notebooks: setup  ## run the notebooks and store what they show
 ifneq ($(NOTEBOOKS),)
 	$(PY) notebooks/refresh.py $(NOTEBOOKS)
 endif
+
+figures: setup  ## draw every figure from the measurements and refresh their manifest
+	$(VENV)/bin/encgraph figures --out out/figures
+	cp out/figures/manifest.json data/figures/manifest.json
 
 lock:  ## resolve every extra again and write constraints.txt
 	./lock.sh

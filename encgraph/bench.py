@@ -1,68 +1,39 @@
 """Run several strategies over one traffic on one machine, interleaved, into measurements.
 
 One `bench-<traffic>` file a card holds, for each strategy: one line of its latency over all requests
-with its memory, one for each size regime, one a request, and the floor: exact arithmetic at the card's
-rate. The budgets are fitted on requests disjoint from those measured.
+with its memory, one for each size regime, one a request. Floors come from the same run: arithmetic at
+the rate the card reaches on one large product, and, for a sample of the requests, an exact-shape graph
+of the same kernels. The budgets are fitted on requests disjoint from those measured.
 """
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
-from encgraph import costs, graphs, measure, memory, meters, regimes, sizes, systems
+from encgraph import (
+    benched,
+    floors,
+    graphs,
+    measure,
+    memory,
+    meters,
+    sidelines,
+    sizes,
+    systems,
+)
+from encgraph.benched import Bench, System, Timed
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
+from encgraph.floors import Kernels
 from encgraph.measure import Execute
-from encgraph.records import Item, Load, Route, Step
-from encgraph.regimes import RequestTimes
-from encgraph.results import Environment, Latency, Measurement, Memory
+from encgraph.records import Step
+from encgraph.results import Measurement
 from encgraph.runner import EncoderRunner
 from encgraph.strategies import Strategy
 from encgraph.systems import Progress, Setting
 from encgraph.traffic import Traffic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class System:
-    """One system under the clock."""
-
-    name: str
-    execute: Execute
-    attention: str
-    compiled: bool
-    runner: EncoderRunner | None = None
-    """None for a system that is not ours."""
-    memory: Memory | None = None
-    """Bytes its graphs hold; None without graphs."""
-    device_bytes: int = 0
-    """What the device lost while its graphs were made, whatever took it; 0 off CUDA."""
-    counted: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bench:
-    """What one comparison shares."""
-
-    traffic: Traffic
-    setting: Setting
-    environment: Environment
-    repeats: int
-
-    def line(self, system: System, **fields: Any) -> Measurement:
-        """One measurement of a system."""
-        return Measurement(
-            experiment=f"bench-{self.traffic.name}",
-            encoder=self.setting.size.name,
-            environment=self.environment,
-            strategy=system.name,
-            attention=system.attention,
-            compiled=system.compiled,
-            traffic=self.traffic.name,
-            **fields,
-        )
 
 
 def run(
@@ -89,14 +60,43 @@ def run(
     """
     require(bool(strategies), "bench needs at least one strategy, got none")
     environment = meters.environment(str(setting.dtype).removeprefix("torch."))
-    bench = Bench(traffic=traffic, setting=setting, environment=environment, repeats=repeats)
+    bench = Bench(
+        traffic=traffic,
+        setting=setting,
+        environment=environment,
+        repeats=repeats,
+        tflops=_rate(setting),
+    )
     with ExitStack() as stack:
         made = [_system(strategy, setting, stack) for strategy in strategies]
+        exacts = _exacts(made, setting, stack)
         made += others
-        medians = _time(bench, made, progress)
-        lines = [line for system in made for line in _lines(bench, system, medians[system.name])]
+        batches = _batches(bench)
+        timed = _time(bench, made, exacts, batches=progress(batches, "bench"))
+        for system in made:
+            timed.more[system.name] = _more(bench, system, batches, timed.routes[system.name])
+        lines = [line for system in made for line in benched.lines(bench, system, timed)]
     gc.collect()
     return lines
+
+
+def _rate(setting: Setting) -> float | None:
+    on_card = setting.device.type == "cuda"
+    return floors.matmul_tflops(setting.device, setting.dtype) if on_card else None
+
+
+def _exacts(
+    made: Sequence[System], setting: Setting, stack: ExitStack
+) -> dict[Kernels, EncoderRunner]:
+    """One runner of exact graphs for each set of kernels that some strategy graphs."""
+    graphed = [s for s in made if s.runner and s.runner.plan.graphs]
+    # Shared slabs last, which win: they compute metadata in the graph, so the floor has no host work.
+    graphed.sort(key=lambda s: s.runner is not None and s.runner.slabs == "shared")
+    encoders = {s.kernels: s.runner.encoder for s in graphed if s.runner}
+    return {
+        kernels: floors.exact_runner(encoder, setting.backend, stack)
+        for kernels, encoder in encoders.items()
+    }
 
 
 def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
@@ -104,7 +104,7 @@ def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
     runner = systems.runner(strategy, setting)
     stack.enter_context(runner)
     before = _warmed(runner, setting)
-    runner.capture()
+    systems.ready(runner, setting)
     runner.observe = _counter(counted)
     spec = runner.encoder.spec
     return System(
@@ -121,12 +121,7 @@ def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
 
 def _warmed(runner: EncoderRunner, setting: Setting) -> int:
     """Device bytes in use once what loads on first use has loaded."""
-    low = setting.size.rule.min_tokens
-    grid = sizes.near_square_grid(low, setting.size.rule)
-    warm = inputs.synthetic(
-        [grid], size=setting.size, device=setting.device, dtype=setting.dtype, seed=0
-    )
-    runner.encoder.eager(warm)
+    runner.encoder.eager(_smallest(setting, 1))
     return memory.used_bytes(setting.device)
 
 
@@ -146,83 +141,74 @@ def _counter(counted: dict[str, int]) -> graphs.Observe:
     return observe
 
 
-def _time(bench: Bench, made: Sequence[System], progress: Progress) -> dict[str, list[float]]:
-    medians: dict[str, list[float]] = {system.name: [] for system in made}
-    executes = {system.name: system.execute for system in made}
-    for batch in progress(_batches(bench), "bench"):
-        timed = measure.interleaved(
+def _time(
+    bench: Bench,
+    made: Sequence[System],
+    exacts: Mapping[Kernels, EncoderRunner],
+    *,
+    batches: Iterable[Sequence[Input]],
+) -> Timed:
+    timed = Timed(
+        medians={system.name: [] for system in made},
+        routes={system.name: [] for system in made},
+        floors={kernels: {} for kernels in exacts},
+    )
+    chosen = set(floors.sampled(len(bench.traffic.requests)))
+    for index, batch in enumerate(batches):
+        exact = _exact_executes(exacts, batch) if index in chosen else {}
+        before = {system.name: dict(system.counted) for system in made}
+        executes = {s.name: s.execute for s in made} | {_floor(k): e for k, e in exact.items()}
+        found = measure.interleaved(
             executes, [batch], device=bench.setting.device, repeats=bench.repeats
         )
-        for name, [ms] in timed.items():
-            medians[name].append(ms)
-    return medians
+        for system in made:
+            timed.medians[system.name] += found[system.name]
+            routes = sidelines.counted(system.counted, before[system.name])
+            timed.routes[system.name].append(routes)
+        for kernels in exact:
+            [timed.floors[kernels][index]] = found[_floor(kernels)]
+    return timed
+
+
+def _exact_executes(
+    exacts: Mapping[Kernels, EncoderRunner], batch: Sequence[Input]
+) -> dict[Kernels, Execute]:
+    ready = {kernels: floors.prepared(runner, batch) for kernels, runner in exacts.items()}
+    return {kernels: execute for kernels, execute in ready.items() if execute is not None}
+
+
+def _floor(kernels: Kernels) -> str:
+    return f"exact graph of {kernels!r}"
+
+
+def _more(
+    bench: Bench,
+    system: System,
+    batches: Sequence[Sequence[Input]],
+    routes: Sequence[sidelines.Routes],
+) -> dict[str, float]:
+    """Jitter, and host time before the launch of several small items; of our own systems alone."""
+    runner = system.runner
+    if runner is None or not runner.has_graphs:
+        return {}
+    runner.observe = graphs.unobserved  # what was counted is what was timed
+    small = _smallest(bench.setting, sidelines.HOST_ITEMS)
+    return {
+        **sidelines.jitter_numbers(runner, batches, routes, samples=4 * bench.repeats),
+        **sidelines.host_numbers(runner, small, batches, routes),
+    }
+
+
+def _smallest(setting: Setting, count: int) -> list[Input]:
+    """So many of the smallest items."""
+    grid = sizes.near_square_grid(setting.size.rule.min_tokens, setting.size.rule)
+    return inputs.synthetic(
+        [grid] * count, size=setting.size, device=setting.device, dtype=setting.dtype, seed=0
+    )
 
 
 def _batches(bench: Bench) -> list[list[Input]]:
     return list(systems.batches(bench.traffic, bench.setting))
-
-
-def _lines(bench: Bench, system: System, medians: Sequence[float]) -> Iterator[Measurement]:
-    requests = bench.traffic.requests
-    floors = [_floor_ms(bench, request) for request in requests]
-    yield bench.line(
-        system,
-        latency=Latency.of(medians, clock="wall", warmups=1),
-        memory=system.memory,
-        numbers={
-            **_counts(system),
-            "device_bytes": float(system.device_bytes),
-            "arithmetic_floor_ms": sum(floors) / len(floors),
-            "repeats_count": float(bench.repeats),
-        },
-    )
-    times = [
-        RequestTimes(
-            request=index,
-            tokens=sum(item.tokens for item in request),
-            items=len(request),
-            ours_ms=ms,
-            eager_ms=ms,
-        )
-        for index, (request, ms) in enumerate(zip(requests, medians, strict=True))
-    ]
-    for regime in regimes.by_size(times):
-        yield bench.line(
-            system,
-            latency=Latency.of([t.ours_ms for t in regime.times], clock="wall", warmups=1),
-            numbers={
-                "over_tokens": float(regime.over_tokens),
-                "max_tokens": float(regime.max_tokens or 0),
-            },
-        )
-    for index, (request, ms) in enumerate(zip(requests, medians, strict=True)):
-        yield bench.line(
-            system,
-            request=index,
-            load=Load.of(request),
-            latency=Latency.of([ms], clock="wall", warmups=1),
-        )
-
-
-def _floor_ms(bench: Bench, request: Sequence[Item]) -> float:
-    return costs.floor_ms(bench.setting.size, Load.of(request))
-
-
-def _counts(system: System) -> dict[str, float]:
-    """Padding, replay rate, capture seconds and graphs; empty for a system that is not ours."""
-    if system.runner is None:
-        return {}
-    counted = system.counted
-    replayed = counted.get(f"{Route.REPLAY}_items", 0)
-    eager = counted.get(f"{Route.FALLBACK}_items", 0) + counted.get(f"{Route.EAGER}_items", 0)
-    budget = counted.get(f"{Route.REPLAY}_budget", 0)
-    made = system.runner.graphs.graphs if system.runner.graphs else []
-    return {
-        "replay_ratio": replayed / max(1, replayed + eager),
-        "padding_ratio": 1 - counted.get(f"{Route.REPLAY}_real", 0) / budget if budget else 0.0,
-        "capture_s": sum(graph.seconds for graph in made),
-        "graphs_count": float(len(made)),
-    }
 
 
 def summaries(lines: Sequence[Measurement]) -> Mapping[str, Measurement]:

@@ -5,10 +5,11 @@ driver takes for a graph is not confused with libraries that load on first use.
 """
 
 import gc
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -56,19 +57,41 @@ def run(encoder: Encoder, graph: BudgetGraph) -> None:
 Recording = Callable[[Encoder, BudgetGraph], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Home:
+    """The pool and the stream that graphs are captured into; the allocator reuses blocks of one
+    stream only, so they go together."""
+
+    pool: memory.Pool
+    stream: torch.cuda.Stream
+
+
+def new_home(device: torch.device) -> Home:
+    """A pool and a stream of their own on a card."""
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return Home(pool=torch.cuda.graph_pool_handle(), stream=stream)
+
+
 @contextmanager
-def session(backend: str, device: torch.device) -> Iterator[Recording]:
-    """Give the function that captures one graph; on cuda, one pool and one stream for all."""
+def session(backend: str, device: torch.device, *, home: Home | None = None) -> Iterator[Recording]:
+    """Give the function that captures one graph; on cuda, one pool and one stream for all.
+
+    Args:
+        backend: "cuda" or "reference".
+        device: Where the encoder lives.
+        home: Pool and stream of an earlier session to go on with; new ones by default.
+    """
     if backend == "reference":
         yield _reference
         return
-    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    home = home or new_home(device)
+    stream = home.stream
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()  # a finaliser that frees CUDA handles would invalidate a capture
     stream.wait_stream(torch.cuda.current_stream(device))
     try:
-        yield lambda encoder, graph: _record(encoder, graph, pool=pool, stream=stream)
+        yield lambda encoder, graph: _record(encoder, graph, home=home)
     finally:
         torch.cuda.current_stream(device).wait_stream(stream)
         torch.cuda.synchronize(device)
@@ -84,15 +107,13 @@ def _reference(encoder: Encoder, graph: BudgetGraph) -> None:
             run(encoder, graph)
         graph.is_captured = True
     except RuntimeError as error:
-        graph.failure = _explain(error)
+        graph.failure = explain(error, graph.capacity)
     graph.seconds = time.perf_counter() - start
 
 
-def _record(
-    encoder: Encoder, graph: BudgetGraph, *, pool: memory.Pool, stream: torch.cuda.Stream
-) -> None:
+def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
     """Warm up, then capture on the shared stream and pool; a failure is kept, not raised."""
-    start = time.perf_counter()
+    start, pool, stream = time.perf_counter(), home.pool, home.stream
     recorded = torch.cuda.CUDAGraph()
     try:
         with torch.no_grad():
@@ -108,21 +129,80 @@ def _record(
                 run(encoder, graph)
         graph.graph, graph.memory, graph.is_captured = recorded, growth.memory, True
     except RuntimeError as error:
-        graph.failure = _explain(error)
-        _recover(encoder.spec.device)
+        graph.failure = explain(error, graph.capacity)
+    if graph.failure:  # after the error is gone, whose frames hold what the forward allocated
+        _recover(encoder.spec.device, recorded)
     graph.seconds = time.perf_counter() - start
 
 
-def _recover(device: torch.device) -> None:
-    """Undo what a broken capture leaves behind: the generator believes it is still capturing."""
+def _recover(device: torch.device, broken: torch.cuda.CUDAGraph) -> None:
+    """Undo what a broken capture leaves behind.
+
+    The generator believes it is still capturing, and the pool is held by the graph that is no more.
+    """
+    with suppress(RuntimeError):
+        broken.reset()
     generator = torch.cuda.default_generators[device.index or 0]
     generator.graphsafe_set_state(generator.clone_state())
     torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
 
 
-def _explain(error: BaseException) -> str:
-    """The error with the deepest line of model code, which is what a reader can change."""
+ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+ \wi?B)")
+FREE = re.compile(r"of which ([\d.]+ \wi?B) is free")
+
+
+def explain(error: BaseException, capacity: Capacity | None = None) -> str:
+    """Say what stopped a capture.
+
+    Args:
+        error: What was raised.
+        capacity: The budget that was being captured, if one was.
+
+    Returns:
+        The error with the deepest line of model code, which is what a reader can change; for memory
+        that ran out, the budget, what it asked for and what was free.
+    """
+    causes = list(_causes(error))
+    short = next((e for e in causes if isinstance(e, torch.OutOfMemoryError)), None)
+    if short is not None:
+        return _out_of_memory(str(short), capacity)
+    cause = causes[-1] if _is_wrapped(error) else error
+    text = (str(cause).splitlines() or ["no message"])[0]
+    name = type(error).__name__
+    said = f"{name}: {text}" if cause is error else f"{name}: {type(cause).__name__}: {text}"
+    return f"{said} at {_where(error)}"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, then what it came from, deepest last."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = _inner(at) or at.__cause__ or at.__context__
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    """What a compiler's error wraps: its own first line names the compiler alone."""
+    inner = vars(error).get("inner_exception")
+    return inner if isinstance(inner, BaseException) else None
+
+
+def _is_wrapped(error: BaseException) -> bool:
+    return _inner(error) is not None
+
+
+def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [f for f in frames if "/torch/" not in f.filename] or frames[-1:]
-    where = f"{inside[-1].filename}:{inside[-1].lineno} ({inside[-1].line})" if inside else "?"
-    return f"{type(error).__name__}: {str(error).splitlines()[0]} at {where}"
+    return f"{inside[-1].filename}:{inside[-1].lineno} ({inside[-1].line})" if inside else "?"
+
+
+def _out_of_memory(text: str, capacity: Capacity | None) -> str:
+    asked, free = ASKED.search(text), FREE.search(text)
+    budget = f"the budget of {capacity.tokens} tokens" if capacity else "the buffers"
+    wanted = f"asked for {asked[1]}" if asked else "asked for more than there is"
+    left = f"{free[1]} free" if free else "free memory not said"
+    return f"out of memory: {budget} {wanted}, {left}; plan smaller or fewer budgets"

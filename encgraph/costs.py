@@ -80,6 +80,8 @@ class Costs:
     pool_bytes_per_patch: float
     """Private pool a patch of the largest capacity."""
     driver_bytes_per_graph: float
+    private_slabs: bool = False
+    """Whether each graph has static buffers of its own, as vLLM's have, instead of shared views."""
 
     def capacity_ms(self, capacity: Capacity) -> float:
         """What replaying a capacity costs whatever is in it."""
@@ -109,8 +111,9 @@ class Costs:
         if not plan.graphs:
             return Memory(slabs_bytes=0, pool_bytes=0, driver_bytes=0)
         patches = plan.largest().patches
+        rows = sum(graph.patches for graph in plan.graphs) if self.private_slabs else patches
         return Memory(
-            slabs_bytes=self.row_bytes * patches,
+            slabs_bytes=self.row_bytes * rows,
             pool_bytes=round(self.pool_bytes_per_patch * patches),
             driver_bytes=round(self.driver_bytes_per_graph * len(plan.graphs)),
         )

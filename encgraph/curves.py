@@ -203,9 +203,10 @@ def _fit_host(executes: Sequence[Measurement]) -> tuple[float, float]:
 
 
 def _pool(captures: Sequence[Measurement]) -> float:
-    """Pool bytes a patch of the largest capture: later ones live in what it owns."""
+    """Pool bytes a patch of one capture, which is what the largest takes; the rest live in it."""
     sizes = [(m.memory.pool_bytes, _capacity(m).patches) for m in captures if m.memory]
-    return max((pool / patches for pool, patches in sizes if patches >= 4096), default=0.0)
+    rates = [pool / patches for pool, patches in sizes if patches >= 1024]
+    return statistics.median(rates) if rates else 0.0
 
 
 def _driver(captures: Sequence[Measurement]) -> float:

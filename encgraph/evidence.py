@@ -6,8 +6,9 @@ record` keep what they measure.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from encgraph import cards, curves, readings, sizes, store, traffic
+from encgraph import cards, curves, handles, readings, sizes, store, traffic
 from encgraph.curves import Kernels
 from encgraph.errors import require
 from encgraph.results import Measurement
@@ -54,6 +55,12 @@ def curve(encoder: str, *, on: str = "h200", again: bool = False) -> tuple[Measu
     return points
 
 
+def first_tokens(encoder: str, *, on: str = "h200") -> tuple[Measurement, ...]:
+    """Times to first token of a model with that encoder; none where none are on record."""
+    name = f"{handles.FIRST_TOKEN}{encoder}"
+    return store.load(on, name) if name in store.experiments(on) else ()
+
+
 def kernels(points: Sequence[Measurement]) -> Kernels:
     """The one attention and body that points of `curve` are of.
 
@@ -73,6 +80,14 @@ def _card() -> str:
         "measuring again needs a CUDA card and there is none; set REMEASURE = False",
     )
     return "cuda"
+
+
+def _bar(values: Iterable[Any], about: str = "record") -> Iterable[Any]:
+    """Progress: a bar of the notebook in JupyterLab, a line on stderr elsewhere."""
+    from tqdm.auto import tqdm
+
+    shown: Iterable[Any] = tqdm(values, desc=about, leave=False)
+    return shown
 
 
 def _bench(name: str, encoder: str, wanted: Iterable[str]) -> tuple[Measurement, ...]:
@@ -95,7 +110,8 @@ def _bench(name: str, encoder: str, wanted: Iterable[str]) -> tuple[Measurement,
         largest=LARGEST,
     )
     chosen = [strategies.named(n) for n in wanted if n in strategies.STRATEGIES]
-    return tuple(benches.run(traffic.read(source, size, count=300), chosen, setting))
+    drawn = traffic.read(source, size, count=300)
+    return tuple(benches.run(drawn, chosen, setting, progress=_bar))
 
 
 def _curve(encoder: str) -> tuple[Measurement, ...]:
@@ -107,4 +123,4 @@ def _curve(encoder: str) -> tuple[Measurement, ...]:
 
     size = sizes.named(encoder)
     built = registry.named(encoder, device=device, dtype=torch.bfloat16)
-    return tuple(recording.record(built, size))
+    return tuple(recording.record(built, size, progress=_bar))

@@ -1,6 +1,8 @@
 """Write figures as HTML, SVG and PDF in the widths of a paper, with a manifest that can be compared.
 
 Hashes of data and figures hold everywhere; hashes of files hold where the tools are the manifest's.
+The manifest of the figures in `data/measurements` is kept in `data/figures/manifest.json`; `REFRESH`
+makes it again.
 """
 
 import hashlib
@@ -20,13 +22,19 @@ import plotly.io as pio
 
 import encgraph
 from encgraph import datadir
+from encgraph.figures import template
 from encgraph.papers import Paper
 
 WIDTHS: Mapping[str, int] = {"single": 340, "double": 700}
 """Pixels at 96 an inch: columns of 90 mm and 185 mm."""
 PICTURES = ("svg", "pdf")
+KEPT = "figures/manifest.json"
+"""The manifest under the data folder."""
+REFRESH = f"encgraph figures --out out/figures && cp out/figures/manifest.json data/{KEPT}"
+"""What to run in a checkout after measurements or figures changed."""
 _DEFS = re.compile(r'<defs id="defs-([0-9a-f]{6})"')
 _TRACE = re.compile(r'(?<= trace)[0-9a-f]{6}(?=")')
+_COLOUR_BAR = re.compile(r'class="cb([0-9a-f]{6}) colorbar"')
 _PDF_DATE = re.compile(rb"(/(?:Creation|Mod)Date \(D:)\d{14}")
 
 
@@ -60,7 +68,7 @@ def write(
     made: dict[str, Any] = {}
     with browser(bool(pictures) and skipped is None) as formats:
         for paper in progress(papers, "figures"):
-            figure = paper.draw()
+            figure = _portable(paper.draw())
             kept = [f for f in pictures if formats]
             made[paper.name] = {
                 "caption": paper.caption,
@@ -82,6 +90,11 @@ def figure_hash(figure: go.Figure) -> str:
     for trace in drawn["data"]:
         trace.pop("uid", None)
     return _hash(json.dumps(_rounded(drawn), sort_keys=True).encode())
+
+
+def _portable(figure: go.Figure) -> go.Figure:
+    """The figure as another processor would draw it: its bytes are those of the files."""
+    return go.Figure(_rounded(json.loads(figure.to_json())))
 
 
 def _rounded(value: Any) -> Any:
@@ -152,6 +165,8 @@ def normalised_svg(svg: str) -> str:
     found = _DEFS.search(svg)
     if found:  # clip paths, legend and gradient ids; never a colour, which follows '#'
         svg = re.sub(rf"(?<=[a-zA-Z-]){found[1]}", "figure", svg)
+    for number, bar in enumerate(_COLOUR_BAR.findall(svg)):
+        svg = svg.replace(f"cb{bar}", f"cb{number:06d}")
     seen: dict[str, str] = {}
     return _TRACE.sub(lambda m: seen.setdefault(m[0], f"{len(seen):06d}"), svg)
 
@@ -197,16 +212,26 @@ def tools(*, with_pictures: bool) -> dict[str, str]:
     found = {"encgraph": encgraph.__version__, "plotly": metadata.version("plotly")}
     if with_pictures:
         found["kaleido"] = metadata.version("kaleido")
-        found["browser"] = _browser_version()
+        found["browser"] = _said(str(_chromium()), "--version")
+        found["font"] = _font()
     return found
 
 
-def _browser_version() -> str:
+def _said(*command: str) -> str:
+    """What a program writes on stdout; "unknown" where there is none."""
     import subprocess
 
-    command = [str(_chromium()), "--version"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except OSError:
+        return "unknown"
     return ran.stdout.strip() or "unknown"
+
+
+def _font() -> str:
+    """The font that text is set in, by name and hash: pictures embed it."""
+    name, _, file = _said("fc-match", "-f", "%{family}|%{file}", template.FONT).partition("|")
+    return f"{name} {_hash(Path(file).read_bytes())[:16]}" if file else name
 
 
 def _kept(path: Path, data: bytes) -> tuple[str, str]:
@@ -242,3 +267,32 @@ def differences(manifest: Path, papers: Sequence[Paper]) -> list[str]:
         elif was["figure"] != figure_hash(paper.draw()):
             found.append(f"{paper.name}: the same data draw another figure")
     return found
+
+
+def other_tools(manifest: Path) -> str | None:
+    """Why file hashes of a manifest cannot be compared here; None if its tools are these."""
+    theirs: dict[str, str] = json.loads(manifest.read_text(encoding="utf-8"))["tools"]
+    lacking = missing() if "browser" in theirs else None
+    if lacking:
+        return lacking
+    ours = tools(with_pictures="browser" in theirs)
+    names = sorted(theirs.keys() | ours.keys())
+    told = [
+        f"{name} {ours.get(name)!r}, the manifest's is {theirs.get(name)!r}"
+        for name in names
+        if ours.get(name) != theirs.get(name)
+    ]
+    return "; ".join(told) or None
+
+
+def changed_files(manifest: Path, made: Path) -> list[str]:
+    """Files that a second manifest has with other bytes than the first, or that the first lacks."""
+    known, new = (
+        {
+            name: hashed
+            for one in content["figures"].values()
+            for name, hashed in one["files"].items()
+        }
+        for content in (json.loads(path.read_text(encoding="utf-8")) for path in (manifest, made))
+    )
+    return sorted(name for name, hashed in new.items() if known.get(name) != hashed)

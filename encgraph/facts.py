@@ -14,6 +14,7 @@ from encgraph.errors import require
 from encgraph.records import SCHEMA, FallbackReason, Plan, Route, Step
 from encgraph.regimes import RequestTimes
 from encgraph.results import Environment, Latency, Memory
+from encgraph.tabular import Showing
 
 Number = TypeVar("Number", int, float)
 
@@ -236,7 +237,7 @@ class CardPrediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Showing):
     """Everything a run found out; `report.json` is this record."""
 
     encgraph: str

@@ -36,6 +36,7 @@ from encgraph.encoders.protocol import Encoder, Input
 from encgraph.errors import CaptureError, StaleBufferError
 from encgraph.records import Capacity, Modality, Plan, Route, Step
 from encgraph.results import Memory
+from encgraph.tabular import Showing
 from encgraph.watch import Watch
 
 Observe = Callable[[Step], AbstractContextManager[None]]
@@ -57,7 +58,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class GraphSet:
+class GraphSet(Showing):
     """The graphs of a plan and the memory they hold; a context manager that clears on exit."""
 
     encoder: Encoder

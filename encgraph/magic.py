@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from encgraph import shows, tabular
+from encgraph import handles, shows, tabular
 from encgraph.errors import require
 
 if TYPE_CHECKING:
@@ -85,10 +85,7 @@ def recording(watched: "Mapping[str, EncoderRunner]") -> "Iterator[list[Recorder
 
 def load(shell: Any) -> None:
     """Register the formatters and the cell magic with an IPython shell."""
-    shows.register(shell)
-    formatters = shell.display_formatter.formatters
-    formatters["text/html"].for_type(Profile, lambda p: tabular.page(p.table()))
-    formatters["text/plain"].for_type(Profile, _pretty)
+    register(shell)
 
     def encgraph(line: str, cell: str) -> None:
         """Profile the cell's encoder calls by route: %%encgraph [RUNNER ...]."""
@@ -104,5 +101,42 @@ def load(shell: Any) -> None:
     shell.register_magic_function(encgraph, magic_kind="cell", magic_name="encgraph")
 
 
-def _pretty(profile: Profile, printer: Any, cycle: bool) -> None:
-    printer.text(tabular.lines(profile.table()))
+def register(shell: Any) -> None:
+    """Teach an IPython shell to show every record and handle; doing it again changes nothing.
+
+    A terminal gets Rich tables, anything else plain text beside the HTML.
+    """
+    formatters = shell.display_formatter.formatters
+    plain = _in_colour if shell.__class__.__name__.startswith("Terminal") else _pretty
+    formatters["text/html"].for_type(tabular.Shown, _html)
+    formatters["text/plain"].for_type(tabular.Shown, plain)
+    for kind in (Profile, *shows.CARDS):
+        formatters["text/html"].for_type(kind, _html)
+        formatters["text/plain"].for_type(kind, plain)
+    for module, name in handles.CARDS:
+        formatters["text/html"].for_type_by_name(module, name, _html)
+        formatters["text/plain"].for_type_by_name(module, name, plain)
+
+
+def _shown(record: object) -> tabular.Shown:
+    if isinstance(record, Profile):
+        return record.table()
+    return record if isinstance(record, tabular.Shown) else shows.card(record)
+
+
+def _html(record: object) -> str:
+    return tabular.page(_shown(record))
+
+
+def _pretty(record: object, printer: Any, cycle: bool) -> None:
+    printer.text(tabular.lines(_shown(record)))
+
+
+def _in_colour(record: object, printer: Any, cycle: bool) -> None:
+    """As Rich would print it here: in colour where the terminal has any."""
+    from rich.console import Console
+
+    console = Console()
+    with console.capture() as captured:
+        console.print(tabular.rich(_shown(record)))
+    printer.text(captured.get().rstrip("\n"))

@@ -30,7 +30,11 @@ class Timed:
     step: Step
     wall_ms: float = 0.0
     """Host time inside the step; on a card that is the launch, not the work."""
+    start_ms: float = 0.0
+    """Host time from the making of the recorder to the start of the step."""
     _events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+    _first: "Timed | None" = None
+    """The recorder's first step on a card; None for that step itself, and off CUDA."""
 
     @property
     def device_ms(self) -> float | None:
@@ -47,6 +51,15 @@ class Timed:
         device = self.device_ms
         return self.wall_ms if device is None else device
 
+    @property
+    def began_ms(self) -> float:
+        """When the card's stream, else the host, began the step, since the recorder was made."""
+        if self._events is None or self._first is None or self._first._events is None:
+            return self.start_ms
+        first, start = self._first._events[0], self._events[0]
+        start.synchronize()
+        return self._first.start_ms + float(first.elapsed_time(start))
+
 
 @dataclass(slots=True)
 class Recorder:
@@ -57,6 +70,9 @@ class Recorder:
 
     device: torch.device
     steps: list[Timed] = field(default_factory=list)
+    made_s: float = field(default_factory=time.perf_counter)
+    """`time.perf_counter` when it was made: the origin of its steps' times."""
+    _first: Timed | None = None
 
     def __call__(self, step: Step) -> AbstractContextManager[None]:
         """Time one step."""
@@ -68,7 +84,10 @@ class Recorder:
         if self.device.type == "cuda":
             timed._events = (event(), event())
             timed._events[0].record()
+            timed._first = self._first
+            self._first = self._first or timed
         start = time.perf_counter()
+        timed.start_ms = (start - self.made_s) * 1e3
         yield
         timed.wall_ms = (time.perf_counter() - start) * 1e3
         if timed._events:

@@ -25,8 +25,8 @@ from encgraph import (
 )
 from encgraph.costs import Costs
 from encgraph.errors import require
+from encgraph.packers.search import EXACT_ITEMS
 from encgraph.sizes import EncoderSize
-from encgraph.traffic import Traffic
 
 BENCH = "bench-"
 PLANNED = "builtin:servegen"
@@ -145,13 +145,10 @@ def _planned_encoder(gpu: str) -> str:
 def _of_plans(gpu: str, size: EncoderSize, costs: Costs) -> Iterator[Paper]:
     """Figures of plans for a built-in traffic: predicted from a recorded curve."""
 
-    @cache
-    def requests() -> tuple[Traffic, Traffic]:
-        return traffic.read(PLANNED, size).split(0.5)
+    fit_on, held_out = traffic.read(PLANNED, size).split(0.5)
 
     @cache
     def judged() -> tuple[tradeoffs.Judged, ...]:
-        fit_on, held_out = requests()
         target = budgets.Target(size=size)
         return tradeoffs.rules(fit_on.requests, held_out.requests, target=target, costs=costs)
 
@@ -170,12 +167,13 @@ def _of_plans(gpu: str, size: EncoderSize, costs: Costs) -> Iterator[Paper]:
         ),
         "budget-ruler": (
             f"Tokens of held-out requests under a fitted plan of up to {SHOWN_GRAPHS} graphs.",
-            lambda: figures.budget_ruler(plan().plan, requests()[1].tokens_by_request),
+            lambda: figures.budget_ruler(plan().plan, held_out.tokens_by_request),
         ),
         "optimality-gap": (
-            "Predicted time of packing rules over the exact optimum, requests of 2 to 6 items.",
+            "Predicted time of packing rules over the exact optimum, those requests of 2 to "
+            f"{EXACT_ITEMS} items.",
             lambda: figures.optimality_gap(
-                tradeoffs.gaps(requests()[1].requests, plan().plan, costs=costs)
+                tradeoffs.gaps(held_out.requests, plan().plan, costs=costs)
             ),
         ),
         "memory-by-graphs": (
@@ -186,7 +184,9 @@ def _of_plans(gpu: str, size: EncoderSize, costs: Costs) -> Iterator[Paper]:
     experiment = curves.experiment(size.name)
     data = [(gpu, experiment)]
     for name, (about, draw) in drawn.items():
-        caption = f"{about} Costs {costs.source}; traffic {PLANNED}."
+        counts = f"{len(held_out.requests):,} held-out requests of {PLANNED}"
+        counts += f", {len(fit_on.requests):,} others to fit on"
+        caption = f"{about} {counts}; costs {costs.source}."
         yield _paper(f"plans.{name}", caption, data, draw, "traffic/servegen.json")
 
 

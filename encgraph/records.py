@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Self
 
 from encgraph.errors import require
+from encgraph.tabular import Showing
 
 SCHEMA = 1
 
@@ -169,7 +170,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Showing):
     """The capacities to capture for one encoder, smallest first, each with its reason."""
 
     graphs: tuple[Capacity, ...]
@@ -184,10 +185,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         keys = [(c.tokens, c.items, c.longest_segment, c.patches) for c in self.graphs]
-        require(
-            all(a < b for a, b in pairwise(keys)),
-            f"token budgets must be strictly increasing, got {[c.tokens for c in self.graphs]!r}",
-        )
+        rising, budgets = all(a < b for a, b in pairwise(keys)), [c.tokens for c in self.graphs]
+        require(rising, f"token budgets must be strictly increasing, got {budgets!r}")
         expected = len(self.graphs) or len(self.reasons)
         require(
             not self.reasons or len(self.reasons) == expected,
@@ -246,7 +245,7 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
+class Packing(Showing):
     """All bins of a batch and the items left for eager; each index occurs once."""
 
     bins: tuple[Bin, ...]

@@ -10,6 +10,7 @@ from typing import Self
 
 from encgraph.errors import require
 from encgraph.records import SCHEMA, Capacity, Load, Route
+from encgraph.tabular import Showing
 
 UNITS = ("_ms", "_us", "_s", "_bytes", "_tokens", "_ratio", "_count", "_tflops", "_gbps")
 CLOCKS = ("device", "wall", "predicted")
@@ -125,7 +126,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Showing):
     """What was measured, how, and where; cannot exist without an environment."""
 
     experiment: str

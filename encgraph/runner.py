@@ -15,6 +15,7 @@ from typing import TypeVar
 from encgraph import graphs, packing, rows, watch
 from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
 from encgraph.errors import CaptureError, StaleBufferError
+from encgraph.exact import ExactSet
 from encgraph.graphs import GraphSet, Observe
 from encgraph.records import (
     Bin,
@@ -28,6 +29,7 @@ from encgraph.records import (
     Step,
 )
 from encgraph.results import Memory
+from encgraph.tabular import Showing
 
 PackerOf = Callable[[Plan], packing.Packer]
 Present = TypeVar("Present")
@@ -65,7 +67,7 @@ class Borrowed:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class EncoderRunner:
+class EncoderRunner(Showing):
     """One encoder with the graphs of one plan; a context manager that clears on exit."""
 
     encoder: Encoder
@@ -78,6 +80,8 @@ class EncoderRunner:
     ownership: str = "one_copy"
     """"one_copy": one clone a replay, its items are views of it; "clone_each": one an item."""
     observe: Observe = graphs.unobserved
+    layouts: Callable[[Encoder], ExactSet] | None = None
+    """Opens a set of graphs by exact layout, made as batches come, instead of the plan's."""
     _graphs: GraphSet | None = None
     _packer: packing.Packer | None = None
 
@@ -90,6 +94,11 @@ class EncoderRunner:
 
     def __exit__(self, *exc: object) -> None:
         self.clear()
+
+    @property
+    def is_graphed(self) -> bool:
+        """Whether graphs are wanted: then what runs eager is a fallback."""
+        return bool(self.plan.graphs) or self.layouts is not None
 
     @property
     def has_graphs(self) -> bool:
@@ -115,22 +124,29 @@ class EncoderRunner:
             CaptureError: If no budget could be captured, or forward hooks are installed.
         """
         self.clear()
-        if self.plan.graphs:
+        if self.is_graphed:
             hooked = watch.hooked(self.encoder.module)
             if hooked:
                 raise CaptureError(
                     f"module {hooked!r} has forward hooks, which a replay would not run; "
                     "remove them or run eager"
                 )
-            self._graphs = graphs.capture(
-                self.encoder,
-                self.plan,
-                backend=self.backend,
-                slabs=self.slabs,
-                observe=self.observe,
-            )
-            self._packer = self.packer(self._graphs.captured_plan)
+            self._open()
         return self.memory
+
+    def _open(self) -> None:
+        if self.layouts is not None:
+            made = self.layouts(self.encoder)
+            self._graphs, self._packer = made, made.pack
+            return
+        self._graphs = graphs.capture(
+            self.encoder,
+            self.plan,
+            backend=self.backend,
+            slabs=self.slabs,
+            observe=self.observe,
+        )
+        self._packer = self.packer(self._graphs.captured_plan)
 
     def clear(self) -> int:
         """Drop the graphs; idempotent. Returns the bytes given back."""
@@ -255,13 +271,12 @@ class EncoderRunner:
         indices = [members[one.item] for one in fallback]
         inputs = [batch[index] for index in indices]
         largest = max(fallback, key=lambda one: batch[members[one.item]].item.tokens)
-        graphed = bool(self.plan.graphs)
         step = Step(
-            route=Route.FALLBACK if graphed else Route.EAGER,
+            route=Route.FALLBACK if self.is_graphed else Route.EAGER,
             modality=modality,
             items=len(inputs),
             real_tokens=sum(value.item.tokens for value in inputs),
-            reason=largest.reason if graphed else None,
+            reason=largest.reason if self.is_graphed else None,
         )
         with self.observe(step):
             outputs = self.encoder.eager(inputs)

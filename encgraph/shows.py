@@ -1,13 +1,13 @@
-"""Show records as a table: HTML in a notebook, aligned text in a terminal or a log; always escaped.
+"""Show records as a table: HTML in a notebook, a Rich table in a terminal, aligned text in a log.
 
-`card` turns a record into a title and rows; `html` and `text` write it; `register` teaches an IPython
-shell to do so for the last line of a cell. Nothing here changes a record.
+`card` turns a record or a handle into a title and rows; `html`, `rich` and `text` write it, escaped.
+`magic` teaches an IPython shell to do so for the last line of a cell.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from encgraph import facts, readings, tabular
+from encgraph import facts, handles, readings, tabular
 from encgraph.budgets import Fit, Prediction
 from encgraph.facts import Report
 from encgraph.records import Packing, Plan
@@ -17,15 +17,8 @@ from encgraph.tabular import Shown
 from encgraph.tradeoffs import Defer, Gap, Judged
 from encgraph.traffic import Traffic
 
-_MIB = 2**20
-
-
-def _ms(value: float) -> str:
-    return f"{value:#.3g} ms" if value < 100 else f"{value:,.0f} ms"
-
-
-def _mib(value: int) -> str:
-    return f"{value / _MIB:,.0f} MiB"
+if TYPE_CHECKING:
+    from rich.console import Group
 
 
 def _plan(plan: Plan) -> Shown:
@@ -75,17 +68,17 @@ def _latency(latency: Latency) -> Shown:
         "worst": latency.worst_ms,
     }
     title = f"Latency, {latency.clock} clock, {latency.samples:,} samples"
-    return Shown(title=title, rows=tuple((name, _ms(ms)) for name, ms in values.items()))
+    return Shown(title=title, rows=tuple((name, tabular.ms(ms)) for name, ms in values.items()))
 
 
 def _memory(memory: Memory) -> Shown:
     rows = [
-        ("slabs", _mib(memory.slabs_bytes)),
-        ("pool", _mib(memory.pool_bytes)),
-        ("driver", _mib(memory.driver_bytes)),
+        ("slabs", tabular.mib(memory.slabs_bytes)),
+        ("pool", tabular.mib(memory.pool_bytes)),
+        ("driver", tabular.mib(memory.driver_bytes)),
     ]
-    rows += [("peak during capture", _mib(memory.peak_bytes))] if memory.peak_bytes else []
-    return Shown(title=f"Memory of graphs: {_mib(memory.total_bytes)}", rows=tuple(rows))
+    rows += [("peak during capture", tabular.mib(memory.peak_bytes))] if memory.peak_bytes else []
+    return Shown(title=f"Memory of graphs: {tabular.mib(memory.total_bytes)}", rows=tuple(rows))
 
 
 def _prediction(found: Prediction) -> Shown:
@@ -93,7 +86,7 @@ def _prediction(found: Prediction) -> Shown:
         *_latency(found.latency).rows,
         ("padding ratio", f"{found.padding_ratio:.3f}"),
         ("replay rate", f"{found.replay_rate:.3f}"),
-        ("device memory", _mib(found.memory.total_bytes)),
+        ("device memory", tabular.mib(found.memory.total_bytes)),
     )
     title = f"Prediction over {found.latency.samples:,} requests"
     return Shown(title=title, rows=rows, note=found.source)
@@ -104,9 +97,9 @@ def _fit(fit: Fit) -> Shown:
         (
             f"{len(c.plan.graphs)}",
             " ".join(f"{b:,}" for b in c.plan.token_budgets) or "eager",
-            _ms(c.prediction.mean_ms),
+            tabular.ms(c.prediction.mean_ms),
             f"{c.prediction.padding_ratio:.3f}",
-            _mib(c.prediction.memory.total_bytes),
+            tabular.mib(c.prediction.memory.total_bytes),
         )
         for c in fit.frontier
     )
@@ -143,7 +136,7 @@ def _measurement(found: Measurement) -> Shown:
     rows += [("budget", f"{found.capacity.tokens:,} tokens")] if found.capacity else []
     rows += [("real tokens", f"{found.load.tokens:,}")] if found.load else []
     rows += [(name, ms) for name, ms in _latency(found.latency).rows] if found.latency else []
-    rows += [("device memory", _mib(found.memory.total_bytes))] if found.memory else []
+    rows += [("device memory", tabular.mib(found.memory.total_bytes))] if found.memory else []
     rows += [(name, f"{value:.4g}") for name, value in sorted(found.numbers.items())]
     where = found.environment
     note = f"{where.gpu or where.cpu}, torch {where.torch}, {where.utc[:10]}"
@@ -182,20 +175,20 @@ def _report(report: Report) -> Shown:
         rows += [
             (f"ours, {name}", value) for name, value in _latency(report.latencies.ours_wall).rows
         ]
-    rows += [("device memory", _mib(report.memory.total_bytes))] if report.memory else []
+    rows += [("device memory", tabular.mib(report.memory.total_bytes))] if report.memory else []
     return Shown(title=f"Run of {report.plan.encoder}", rows=tuple(rows))
 
 
 def _defer(one: Defer) -> Shown:
     def priced(ms: float | None) -> str:
-        return "no budget holds both" if ms is None else _ms(ms)
+        return "no budget holds both" if ms is None else tabular.ms(ms)
 
     apart = one.bin_budget + one.item_budget
     together = one.joint_budget
     relation = "<" if together is not None and apart < together else "≥"
     rows = (
         ("rows", f"{one.bin_budget:,} + {one.item_budget:,} {relation} {together or 0:,}"),
-        ("apart", _ms(one.apart_ms)),
+        ("apart", tabular.ms(one.apart_ms)),
         ("together", priced(one.together_ms)),
     )
     title = f"Bin of {one.bin_tokens:,}, next item of {one.item_tokens:,}: "
@@ -211,8 +204,8 @@ def strategies(lines: Sequence[Measurement]) -> Shown:
         times = (m.latency.mean_ms, m.latency.p50_ms, m.latency.p99_ms, m.latency.worst_ms)
         ratios = [m.numbers.get(key) for key in ("padding_ratio", "replay_ratio")]
         shares = ["" if r is None else f"{r:.3f}" for r in ratios]
-        held = _mib(m.memory.total_bytes) if m.memory else ""
-        rows.append((name, m.attention, *(_ms(t) for t in times), *shares, held))
+        held = tabular.mib(m.memory.total_bytes) if m.memory else ""
+        rows.append((name, m.attention, *(tabular.ms(t) for t in times), *shares, held))
     columns = ("", "attention", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
     return Shown(title="Wall time of a request", columns=columns, rows=tuple(rows))
 
@@ -225,9 +218,9 @@ def plans(judged: Sequence[Judged]) -> Shown:
             str(j.graphs),
             f"{j.prediction.padding_ratio:.3f}",
             f"{j.prediction.replay_rate:.3f}",
-            _ms(j.prediction.mean_ms),
-            _ms(j.prediction.latency.p99_ms),
-            _mib(j.prediction.memory.total_bytes),
+            tabular.ms(j.prediction.mean_ms),
+            tabular.ms(j.prediction.latency.p99_ms),
+            tabular.mib(j.prediction.memory.total_bytes),
         )
         for j in judged
     )
@@ -239,7 +232,12 @@ def plans(judged: Sequence[Judged]) -> Shown:
 def gaps(found: Sequence[Gap]) -> Shown:
     """Packing rules against the optimum, a row a rule."""
     rows = tuple(
-        (g.rule, f"{facts.quantile(g.ratios, 0.5):.2f}", f"{g.ratios[-1]:.2f}", _ms(g.lost_ms))
+        (
+            g.rule,
+            f"{facts.quantile(g.ratios, 0.5):.2f}",
+            f"{g.ratios[-1]:.2f}",
+            tabular.ms(g.lost_ms),
+        )
         for g in found
     )
     title = f"Time over the optimum, {len(found[0].ratios) if found else 0:,} requests"
@@ -264,14 +262,17 @@ CARDS: Mapping[type, Callable[[Any], Shown]] = {
 
 
 def card(record: object) -> Shown:
-    """What is shown of a record.
+    """What is shown of a record or a handle.
 
     Raises:
-        TypeError: If it is of no type in `CARDS`.
+        TypeError: If it is of no type in `CARDS` and no handle in `handles.CARDS`.
     """
+    made = handles.card(record)
+    if made is not None:
+        return made
     make = CARDS.get(type(record))
     if make is None:
-        known = sorted(kind.__name__ for kind in CARDS)
+        known = sorted([kind.__name__ for kind in CARDS] + [name for _, name in handles.CARDS])
         raise TypeError(f"record must be one of {known}, got {type(record).__name__}")
     return make(record)
 
@@ -286,15 +287,6 @@ def html(record: object) -> str:
     return tabular.page(card(record))
 
 
-def register(shell: Any) -> None:
-    """Teach an IPython shell to show every type in `CARDS`; doing it again changes nothing."""
-    formatters = shell.display_formatter.formatters
-    formatters["text/html"].for_type(Shown, tabular.page)
-    formatters["text/plain"].for_type(Shown, _pretty)
-    for kind in CARDS:
-        formatters["text/html"].for_type(kind, html)
-        formatters["text/plain"].for_type(kind, _pretty)
-
-
-def _pretty(record: object, printer: Any, cycle: bool) -> None:
-    printer.text(tabular.lines(record) if isinstance(record, Shown) else text(record))
+def rich(record: object) -> "Group":
+    """A record as a Rich table with its title, for `rich.print` and the command line."""
+    return tabular.rich(card(record))

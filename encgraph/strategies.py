@@ -3,7 +3,7 @@
 A strategy chooses among pieces that exist; it holds no code. The names are those of `bench`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -14,7 +14,8 @@ class Strategy:
     name: str
     about: str
     plan: str | None
-    """"doubling", "fitted", "exact", "exact_items", "compile", or None for no graphs."""
+    """"doubling", "fitted", "exact" (a graph a layout), "exact_items" (a graph an item count),
+    "compile" (what torch.compile records itself), or None for no graphs."""
     packing: str = "ascending"
     metadata: Literal["graph", "host"] = "graph"
     """"graph" (computed inside the captured region) or "host" (computed before each replay)."""
@@ -27,7 +28,10 @@ class Strategy:
     eager: Literal["varlen", "stock"] = "varlen"
     """Eager forward for fallbacks: "varlen" (packed attention) or "stock" (untouched)."""
     attention: str = "auto"
+    """On a card; elsewhere whatever runs there."""
     compiled: bool = False
+    item_caps: Literal["one", "each"] = "each"
+    """"one" (the same item cap for all budgets, as engines have it) or "each" (what the budget needs)."""
 
 
 EAGER = Strategy(
@@ -49,6 +53,7 @@ VLLM = Strategy(
     slabs="private",
     fill="zero_and_copy",
     ownership="clone_each",
+    item_caps="one",
 )
 VLLM_TUNED = Strategy(
     name="vllm_tuned",
@@ -58,6 +63,7 @@ VLLM_TUNED = Strategy(
     slabs="private",
     fill="zero_and_copy",
     ownership="clone_each",
+    item_caps="one",
 )
 ENCGRAPH_PLAIN = Strategy(
     name="encgraph_plain",
@@ -73,7 +79,97 @@ ENCGRAPH = Strategy(
     compiled=True,
 )
 
-STRATEGIES = {s.name: s for s in (EAGER, EAGER_VARLEN, VLLM, VLLM_TUNED, ENCGRAPH_PLAIN, ENCGRAPH)}
+EAGER_COMPILED = Strategy(
+    name="eager_compiled",
+    about="best eager with the repeated block compiled: what a compiled strategy must beat",
+    plan=None,
+    compiled=True,
+)
+SGLANG_EXACT = Strategy(
+    name="sglang_exact",
+    about="SGLang's way: a graph for each exact layout that came back, all else eager",
+    plan="exact",
+    packing="exact",
+    metadata="host",
+    slabs="private",
+)
+TRTLLM = Strategy(
+    name="trtllm",
+    about="TensorRT-LLM's way: graphs of an exact item count, padding in a dummy segment of its own",
+    plan="exact_items",
+    packing="exact_items",
+    metadata="host",
+    slabs="private",
+)
+COMPILE_REDUCE_OVERHEAD = Strategy(
+    name="compile_reduce_overhead",
+    about="the whole forward under torch.compile(mode='reduce-overhead') for the commonest layouts",
+    plan="compile",
+    packing="exact",
+    slabs="private",
+    compiled=True,
+)
+
+LADDER = (
+    replace(
+        VLLM,
+        name="ladder_vllm",
+        about="rung 0: vLLM's graphs as shipped, flash attention",
+        attention="flash",
+    ),
+    replace(
+        VLLM_TUNED,
+        name="ladder_plan",
+        about="rung 1: budgets fitted to the traffic, packed by predicted time; one item cap",
+        packing="cheapest",
+        attention="flash",
+    ),
+    replace(
+        ENCGRAPH_PLAIN,
+        name="ladder_slabs",
+        about="rung 2: shared slabs, metadata inside the graph, one copy of the outputs",
+        item_caps="one",
+        attention="flash",
+    ),
+    replace(
+        ENCGRAPH_PLAIN,
+        name="ladder_caps",
+        about="rung 3: an item cap for each budget",
+        attention="flash",
+    ),
+    replace(
+        ENCGRAPH_PLAIN,
+        name="ladder_attention",
+        about="rung 4: FlashAttention-3",
+        attention="fa3",
+    ),
+    replace(
+        ENCGRAPH,
+        name="ladder_compile",
+        about="rung 5: the repeated block compiled",
+        attention="fa3",
+    ),
+)
+"""The ablation ladder: from vLLM's graphs to ours, one idea a rung."""
+
+STRATEGIES = {
+    s.name: s
+    for s in (
+        EAGER,
+        EAGER_VARLEN,
+        EAGER_COMPILED,
+        COMPILE_REDUCE_OVERHEAD,
+        SGLANG_EXACT,
+        TRTLLM,
+        VLLM,
+        VLLM_TUNED,
+        ENCGRAPH_PLAIN,
+        ENCGRAPH,
+        *LADDER,
+    )
+}
+GROUPS = {"ladder": LADDER}
+"""Several strategies by one name."""
 
 
 def named(name: str) -> Strategy:
@@ -85,3 +181,19 @@ def named(name: str) -> Strategy:
     if name not in STRATEGIES:
         raise ValueError(f"strategy must be one of {sorted(STRATEGIES)}, got {name!r}")
     return STRATEGIES[name]
+
+
+def chosen(names: str) -> list[Strategy]:
+    """Strategies of a list of names with commas between; the name of a group stands for its members.
+
+    Raises:
+        ValueError: If there is none of a name.
+
+    >>> [s.name for s in chosen("eager, ladder")][:3]
+    ['eager', 'ladder_vllm', 'ladder_plan']
+    """
+    found: dict[str, Strategy] = {}
+    for name in (part.strip() for part in names.split(",")):
+        for strategy in GROUPS.get(name) or (named(name),):
+            found[strategy.name] = strategy
+    return list(found.values())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import encgraph
-from encgraph import facts, graphs, measure, meters, systems
+from encgraph import facts, graphs, measure, meters, profilers, systems
 from encgraph.checks import parity, poison
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
@@ -46,6 +46,8 @@ class Options:
     planned: Plan | None = None
     """A plan to use instead of the strategy's own."""
     progress: Progress = systems.silent
+    observe: graphs.Observe = graphs.unobserved
+    """Sees the steps of capture and of the one verified pass; what is measured goes unobserved."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -75,7 +77,8 @@ def run(traffic: Traffic, setting: Setting, strategy: Strategy, options: Options
     study = Study(traffic=traffic, setting=setting, strategy=strategy, options=options)
     plan = options.planned or systems.plan(strategy, setting)
     recorder = Recorder(setting.device)
-    runner = systems.runner(strategy, setting, planned=plan, observe=recorder)
+    observe = profilers.several(recorder, options.observe)
+    runner = systems.runner(strategy, setting, planned=plan, observe=observe)
     _introduce(study, runner, plan)
     try:
         with runner:

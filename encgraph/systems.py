@@ -5,19 +5,23 @@ model, limits. Each system gets an encoder object of its own with the same seed,
 so that none profits from or disturbs another's buffers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
-from encgraph import budgets, graphs, packing
+from encgraph import budgets, capturing, exact, graphs, packing, peers
 from encgraph.budgets import Target
 from encgraph.costs import Costs
 from encgraph.encoders import inputs, registry
 from encgraph.encoders.protocol import Encoder, Input
+from encgraph.errors import CaptureError
+from encgraph.exact import ExactSet
 from encgraph.graphs import Observe
+from encgraph.layouts import Keep
 from encgraph.records import Item, Plan
 from encgraph.runner import EncoderRunner
 from encgraph.sizes import EncoderSize
@@ -29,6 +33,8 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps an iterable and says what it is about."""
 TUNED_ITEMS = 8
 """The one item cap of `vllm_tuned`."""
+UNPLANNED = (None, "exact", "compile")
+"""Kinds of plan that name no budgets."""
 VLLM_ITEMS = 64
 """Items a graph under vLLM's defaults, whose range of budgets starts at 64 tokens."""
 
@@ -56,20 +62,25 @@ class Setting:
     max_bytes: int | None = None
     compiled_costs: Costs | None = None
     """Of the compiled body; None prices it as the plain one."""
+    costs_by_attention: Mapping[str, Costs] = field(default_factory=dict)
+    """Of the plain body, for strategies that name their attention; `costs` for the others."""
     attention: str = "auto"
     """Used where the strategy leaves it open."""
     seed: int = 0
 
     def price(self, strategy: Strategy) -> Costs:
         """The cost model of the body a strategy runs."""
-        return self.compiled_costs or self.costs if strategy.compiled else self.costs
+        if strategy.compiled:
+            return self.compiled_costs or self.costs
+        return self.costs_by_attention.get(strategy.attention, self.costs)
 
     def target(self, strategy: Strategy) -> Target:
         """What a plan is made for."""
+        own = strategy.attention != "auto" and self.device.type == "cuda"
         return Target(
             size=self.size,
             dtype=str(self.dtype).removeprefix("torch."),
-            attention=self.attention if strategy.attention == "auto" else strategy.attention,
+            attention=strategy.attention if own else self.attention,
             compiled=strategy.compiled,
         )
 
@@ -77,13 +88,17 @@ class Setting:
 def plan(strategy: Strategy, setting: Setting) -> Plan:
     """The plan a strategy makes for a setting."""
     target = setting.target(strategy)
-    if strategy.plan is None:
+    if strategy.plan in UNPLANNED:
         return Plan(graphs=(), encoder=setting.size.name, dtype=target.dtype)
     smallest = setting.size.rule.min_tokens
     if strategy.plan == "doubling":
         return budgets.doubling(smallest, setting.largest, target=target, items=VLLM_ITEMS)
     if strategy.plan == "fitted":
         return _fitted(strategy, setting, target)
+    if strategy.plan == "exact_items":
+        return peers.by_item_count(
+            setting.fit_on, target=target, largest=setting.largest, max_graphs=setting.max_graphs
+        )
     raise ValueError(f"no way to make a plan of kind {strategy.plan!r}")
 
 
@@ -96,8 +111,8 @@ def _fitted(strategy: Strategy, setting: Setting, target: Target) -> Plan:
             max_graphs=setting.max_graphs,
             max_bytes=setting.max_bytes,
             largest=setting.largest,
-            one_cap=strategy.slabs == "private",
-            items=TUNED_ITEMS if strategy.slabs == "private" else None,
+            one_cap=strategy.item_caps == "one",
+            items=TUNED_ITEMS if strategy.item_caps == "one" else None,
             pack=strategy.packing,
         ),
     )
@@ -107,29 +122,57 @@ def _fitted(strategy: Strategy, setting: Setting, target: Target) -> Plan:
 def predictions(
     strategies: Sequence[Strategy], setting: Setting, requests: Sequence[Sequence[Item]]
 ) -> dict[str, budgets.Prediction]:
-    """What each strategy's plan is predicted to take on requests, by the setting's cost model."""
+    """What each strategy's plan is predicted to take on requests, by the setting's cost model.
+
+    Strategies that pack in a way of their own are left out: no model of ours speaks of them.
+    """
     return {
         strategy.name: budgets.judge(
             requests, plan(strategy, setting), costs=setting.price(strategy), pack=strategy.packing
         )
         for strategy in strategies
+        if strategy.packing in packing.PACKINGS
     }
 
 
 def encoder(strategy: Strategy, setting: Setting) -> Encoder:
-    """The encoder as a strategy runs it, random weights from the setting's seed."""
-    return registry.named(
-        setting.size.name,
-        device=setting.device,
-        dtype=setting.dtype,
-        seed=setting.seed,
-        attention=setting.target(strategy).attention,
-        metadata=strategy.metadata,
-        eager_forward=strategy.eager,
-        fill_rule=strategy.fill,
-        attention_slab=strategy.slabs == "shared",
-        compiled=strategy.compiled,
-    )
+    """The encoder as a strategy runs it, random weights from the setting's seed.
+
+    Raises:
+        CaptureError: If its blocks cannot be compiled here.
+        ValueError: If a switch or the attention cannot be had here, or the strategy cannot run here.
+    """
+    _check(strategy, setting)
+    whole = strategy.plan == "compile"
+    try:
+        made = registry.named(
+            setting.size.name,
+            device=setting.device,
+            dtype=setting.dtype,
+            seed=setting.seed,
+            attention=setting.target(strategy).attention,
+            metadata=strategy.metadata,
+            eager_forward=strategy.eager,
+            fill_rule=strategy.fill,
+            attention_slab=strategy.slabs == "shared",
+            compiled=strategy.compiled and not whole,
+        )
+    except TorchDynamoException as error:
+        raise CaptureError(
+            f"the blocks of {setting.size.name!r} cannot be compiled: {capturing.explain(error)}; "
+            "choose a strategy that does not compile"
+        ) from error
+    if strategy.plan == "exact_items":
+        return peers.DummySegment(made, setting.size)
+    return peers.ReduceOverhead(made) if whole else made
+
+
+def _check(strategy: Strategy, setting: Setting) -> None:
+    if strategy.plan == "compile" and setting.backend != "cuda":
+        raise ValueError(
+            f"strategy {strategy.name!r} needs backend 'cuda', got {setting.backend!r}: off a card "
+            "torch.compile's reduce-overhead records no graphs; leave it out"
+        )
 
 
 def runner(
@@ -155,10 +198,39 @@ def runner(
         slabs=strategy.slabs,
         ownership=strategy.ownership,
         observe=observe,
+        layouts=_layouts(strategy, setting, observe),
     )
 
 
+def _layouts(
+    strategy: Strategy, setting: Setting, observe: Observe
+) -> Callable[[Encoder], ExactSet] | None:
+    """How the exact strategies open their set; None for the others."""
+    if strategy.plan == "exact":
+        keep = Keep(max_graphs=setting.max_graphs)
+        return partial(exact.open_set, keep=keep, backend=setting.backend, observe=observe)
+    if strategy.plan == "compile":
+        # Compiled graphs are made by running: the set keeps buffers and counts, and runs.
+        return partial(
+            exact.open_set,
+            keep=Keep(min_hits=1, max_graphs=peers.RECOMPILES, evict=False),
+            backend="reference",
+            observe=observe,
+            record=peers.recorded_by_running,
+        )
+    return None
+
+
+def ready(made: EncoderRunner, setting: Setting) -> None:
+    """Capture a runner's graphs; those by exact layout as the traffic to fit on would have left them."""
+    made.capture()
+    if isinstance(made.graphs, ExactSet):
+        made.graphs.warm(setting.fit_on)
+
+
 def _packer(captured: Plan, *, rule: str, costs: Costs) -> packing.Packer:
+    if rule == "exact_items":
+        return peers.item_count_packer(captured)
     return packing.packer(captured, costs, rule=rule)
 
 

@@ -1,9 +1,30 @@
-"""A title, rows and a note, written as aligned plain text or as HTML that is always escaped."""
+"""A title, rows and a note, written as plain text, as HTML that is always escaped, or as a Rich table.
+
+`Showing` makes a type show itself in all three ways, by what `encgraph.shows` knows of it.
+"""
 
 import html as escaping
+import importlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
 
 _MOST_ROWS = 24
+_MIB = 2**20
+
+
+def ms(value: float) -> str:
+    """Milliseconds to three digits."""
+    return f"{value:#.3g} ms" if value < 100 else f"{value:,.0f} ms"
+
+
+def mib(value: int) -> str:
+    """Bytes as whole mebibytes, or kibibytes where that is less than one."""
+    return f"{value / 2**10:,.0f} KiB" if 0 < value < _MIB else f"{value / _MIB:,.0f} MiB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +37,42 @@ class Shown:
     rows: tuple[tuple[str, ...], ...] = ()
     note: str = ""
     """A sentence below."""
+
+    def _repr_html_(self) -> str:
+        return page(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(lines(self))
+
+    def __rich__(self) -> "Group":
+        return rich(self)
+
+    def __str__(self) -> str:
+        return lines(self)
+
+
+class Showing:
+    """Shows itself: HTML in a notebook, a Rich table by `rich.print`, plain text by `str`."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return page(_card(self))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(lines(_card(self)))
+
+    def __rich__(self) -> "Group":
+        return rich(_card(self))
+
+    def __str__(self) -> str:
+        return lines(_card(self))
+
+
+def _card(record: object) -> Shown:
+    """By import when first shown: records lie below what knows how to show them."""
+    found: Shown = importlib.import_module("encgraph.shows").card(record)
+    return found
 
 
 def lines(shown: Shown) -> str:
@@ -55,3 +112,45 @@ def page(shown: Shown) -> str:
 
 def _esc(value: str) -> str:
     return escaping.escape(value, quote=True)
+
+
+def rich(shown: Shown) -> "Group":
+    """A card for a Rich console: title, table and note; brackets in it are no markup."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [Text(shown.title, style="bold")]
+    if shown.rows:
+        columns = shown.columns or ("",) * len(shown.rows[0])
+        made = table(columns, _few(shown.rows))
+        made.show_header, made.collapse_padding = bool(shown.columns), True
+        parts.append(made)
+    parts += [Text(line.strip(), style="dim") for line in _noted(shown)]
+    return Group(*parts)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
+    """A Rich table; columns of numbers are right-aligned and, like the first, never broken."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    listed = [tuple(row) for row in rows]
+    for index, name in enumerate(columns):
+        cells = [row[index] for row in listed]
+        numbers = all(_is_number(cell) for cell in cells)
+        made.add_column(
+            Text(name),
+            justify="right" if numbers else "left",
+            no_wrap=bool(index == 0 or numbers),
+            overflow="fold",
+            min_width=max(map(len, cells), default=0) if numbers else 8,
+        )
+    for row in listed:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number with at most a unit and a remark; an empty one is no obstacle."""
+    return cell[:1] in "0123456789-" and len(cell.split()) <= 3

@@ -37,7 +37,7 @@ BAD = {
     "a grid not divisible": (lambda v: replace(v, grid=Grid(1, 3, 16)), "divide by 2"),
     "an empty clip": (lambda v: replace(v, grid=Grid(0, 8, 6)), r"got \(0, 8, 6\)"),
     "no tokens": (lambda v: replace(v, grid=Grid(1, 0, 6)), r"got \(1, 0, 6\)"),
-    "integers": (lambda v: replace(v, pixels=v.pixels.byte()), "float dtype"),
+    "integers": (lambda v: replace(v, pixels=v.pixels.int()), "float dtype"),
     "gradients": (lambda v: replace(v, pixels=v.pixels.clone().requires_grad_()), "detach"),
     "sizes of another": (lambda v: replace(v, item=Item(tokens=5, patches=20)), "12 tokens"),
     "no input at all": (lambda v: v.pixels, "must be an Input, got Tensor"),

@@ -1,7 +1,11 @@
+import dataclasses
+
 import pytest
 import torch
+from helpers import batch, plan, tiny
 
-from encgraph import bench, costs, sizes, strategies, systems, traffic
+from encgraph import bench, costs, floors, sidelines, sizes, strategies, systems, traffic
+from encgraph.runner import EncoderRunner
 from encgraph.systems import Setting
 
 SIZE = sizes.named("qwen3-vl-tiny")
@@ -48,6 +52,54 @@ def test_predictions_are_made_for_every_strategy(lines):
     )
     assert predicted["eager_varlen"].replay_rate == 0
     assert predicted["vllm"].replay_rate == 1
+
+
+def test_an_exact_graph_of_the_same_kernels_is_timed_in_the_same_run(lines):
+    found, _ = lines
+    summary = bench.summaries(found)["encgraph_plain"]
+    assert summary.numbers["exact_sample_count"] == 3
+    assert summary.numbers["exact_floor_ms"] > 0
+    single = [m for m in found if m.strategy == "encgraph_plain" and m.request is not None]
+    floor = [m.numbers["exact_floor_ms"] for m in single]
+    assert sum(floor) / 3 == pytest.approx(summary.numbers["exact_floor_ms"])
+    mine = [m.latency.mean_ms for m in single]
+    assert sum(mine) / 3 == pytest.approx(summary.numbers["exact_sample_ms"])
+
+
+def test_jitter_and_host_time_come_with_every_strategy_that_replays(lines):
+    for name, summary in bench.summaries(lines[0]).items():
+        names = {n for n in summary.numbers if n.startswith(("jitter_", "before_launch"))}
+        assert len(names) == (0 if name == "eager_varlen" else 6), name
+
+
+def test_off_a_card_no_rate_is_measured_and_the_arithmetic_floor_is_the_published_one(lines):
+    summary = bench.summaries(lines[0])["vllm"]
+    assert "matmul_tflops" not in summary.numbers
+    assert summary.numbers["arithmetic_floor_ms"] > 0
+
+
+def test_the_exact_strategies_and_the_ladder_run_too(lines):
+    _, setting = lines
+    setting = dataclasses.replace(setting, fit_on=setting.fit_on[:20], max_graphs=3)
+    drawn = traffic.read("builtin:coco", SIZE, count=1, seed=9)
+    chosen = strategies.chosen("sglang_exact,trtllm,ladder_vllm")
+    summaries = bench.summaries(bench.run(drawn, chosen, setting, repeats=1))
+    assert list(summaries) == [s.name for s in chosen]
+    assert summaries["trtllm"].numbers["graphs_count"] >= 1
+
+
+def test_a_matrix_product_has_a_rate():
+    assert floors.matmul_tflops(torch.device("cpu"), torch.float32, side=64, samples=3) > 0
+
+
+def test_host_time_ends_at_the_launch_and_puts_the_graphs_back():
+    encoder = tiny()
+    with EncoderRunner(encoder=encoder, plan=plan(16, 64), backend="reference") as runner:
+        runner.capture()
+        us = sidelines.before_launch_us(runner, batch([(4, 4)] * 4, encoder), samples=5)
+        assert 0 < us < 1e5
+        assert all(graph.graph is None for graph in runner.graphs.graphs)
+        assert sidelines.before_launch_us(runner, batch([(40, 40)], encoder), samples=1) is None
 
 
 def test_no_strategy_is_refused(lines):

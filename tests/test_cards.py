@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from encgraph import cards, curves, sizes, store
+from encgraph import bench, budgets, cards, curves, sizes, store, strategies, traffic
 
 
 def test_a_size_with_a_curve_is_recorded():
@@ -39,3 +41,30 @@ def test_every_experiment_on_record_can_be_read():
     for gpu in store.gpus():
         for experiment in store.experiments(gpu):
             assert store.load(gpu, experiment), experiment
+
+
+def test_bytes_of_vllms_defaults_are_predicted_within_15_percent_of_the_record():
+    size = sizes.named("qwen3-vl-8b")
+    costs = replace(cards.price(size, on="h200"), private_slabs=True)
+    plan = budgets.doubling(64, 8192, target=budgets.Target(size=size), items=64)
+    predicted = costs.memory(plan).total_bytes
+    measured = bench.summaries(store.load("h200", "bench-servegen"))["vllm"].memory.total_bytes
+    assert predicted == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize("strategy", ["vllm", "encgraph_plain", "encgraph"])
+def test_the_recorded_means_are_predicted_within_15_percent(strategy):
+    """On draws of the profile: the recorded requests are draws of it too."""
+    size = sizes.named("qwen3-vl-8b")
+    chosen = strategies.named(strategy)
+    costs = cards.price(size, on="h200", compiled=chosen.compiled)
+    drawn = traffic.read("builtin:servegen", size, count=6000, seed=11).requests
+    target = budgets.Target(size=size)
+    if chosen.plan == "doubling":
+        plan = budgets.doubling(64, 8192, target=target, items=64)
+    else:
+        limits = budgets.Limits(largest=8192, pack=chosen.packing)
+        plan = budgets.fitted(drawn[:3000], target=target, costs=costs, limits=limits).best.plan
+    predicted = budgets.judge(drawn[3000:], plan, costs=costs, pack=chosen.packing).mean_ms
+    line = bench.summaries(store.load("h200", "bench-servegen"))[strategy]
+    assert predicted == pytest.approx(line.latency.mean_ms, rel=0.15)

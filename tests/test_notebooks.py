@@ -7,6 +7,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from encgraph import readings, store
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 WALK = [path for path in NOTEBOOKS if path.name[0].isdigit()]
@@ -111,6 +113,18 @@ def test_the_walk_asks_first_and_answers_last(path: Path) -> None:
 @walked
 def test_the_switch_stands_in_the_first_cell_and_is_off(path: Path) -> None:
     assert re.search(r"(?m)^REMEASURE = False\b", code(path)[0].source)
+
+
+def test_measuring_again_does_without_the_manager_that_is_no_part_of_encgraph() -> None:
+    [cell] = [c for c in code(FOLDER / "7_latency.ipynb") if '"vllm_manager"' in c.source]
+    lines = store.load("h200", "bench-servegen")
+    without = tuple(m for m in lines if m.strategy != "vllm_manager")
+    *statements, said = ast.parse(cell.source).body
+    assert isinstance(said, ast.Expr)
+    for measured, about in ((lines, r"\d\.\d{3}"), (without, "vllm_manager is not among .*")):
+        names = {"lines": measured, "readings": readings}
+        exec(compile(ast.Module(statements, []), "cell", "exec"), names)
+        assert re.fullmatch(about, eval(compile(ast.Expression(said.value), "cell", "eval"), names))
 
 
 @walked

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from typer.testing import CliRunner
 
-from encgraph import datadir, exporting, papers, store
+from encgraph import datadir, exporting, papers, sizes, store, traffic
 from encgraph.cli.app import app
 
 PAPERS = papers.catalogue("h200")
@@ -37,6 +37,17 @@ def test_a_caption_says_the_card_and_the_samples_and_the_data_exist() -> None:
         assert "NVIDIA H200" in paper.caption, paper.name
         assert re.search(r"\d+ (requests|points|replays)", paper.caption), paper.name
         assert all((datadir.root() / name).is_file() for name in paper.data)
+
+
+def test_a_caption_of_plans_counts_the_requests_on_both_sides() -> None:
+    plans = [paper.caption for paper in PAPERS if paper.name.startswith("plans.")]
+    counts = [
+        re.search(r"([\d,]+) held-out requests .*?, ([\d,]+) others to fit on", c) for c in plans
+    ]
+    both = {tuple(int(n.replace(",", "")) for n in c.groups()) for c in counts if c}
+    fit_on, held_out = traffic.read(papers.PLANNED, sizes.named("qwen3-vl-8b")).split(0.5)
+    assert both == {(len(held_out.requests), len(fit_on.requests))}
+    assert all(counts)
 
 
 def test_a_second_run_writes_the_same_manifest(tmp_path: Path) -> None:
@@ -77,6 +88,17 @@ def test_an_svg_loses_its_random_ids_and_keeps_its_colours() -> None:
     assert exporting.normalised_svg(svg) == (
         '<defs id="defs-figure"/><g id="clipfigure"/>'
         '<g class="trace scatter trace000000" fill="#ab12cd"/>'
+    )
+
+
+def test_an_svg_loses_the_random_ids_of_its_colour_bars() -> None:
+    svg = (
+        '<linearGradient id="gfigure-cb02d21c"/><g class="cb02d21c colorbar" fill="#02d21c">'
+        '<g class="ycb02d21ctick"/></g><g class="cb9a8b7c colorbar"/>'
+    )
+    assert exporting.normalised_svg(svg) == (
+        '<linearGradient id="gfigure-cb000000"/><g class="cb000000 colorbar" fill="#02d21c">'
+        '<g class="ycb000000tick"/></g><g class="cb000001 colorbar"/>'
     )
 
 

@@ -23,9 +23,10 @@ encgraph.attention.operators: Operator define
 encgraph.attention.sdpa: LEAST_ROWS attend keep_dead_rows
 encgraph.attention.windowed: Segments attend
 encgraph.balance: Assignment RULES RankMs Rule by_weight count exact_ms longest_first patches price_ms round_robin rule tokens
-encgraph.bench: Bench System run summaries
+encgraph.bench: run summaries
+encgraph.benched: Bench System Timed lines
 encgraph.budgets: RANGE REASONABLE_PATCHES REASONABLE_TOKENS auto doubling fitted quantile
-encgraph.capturing: BudgetGraph Recording WARMUPS run session
+encgraph.capturing: ASKED BudgetGraph FREE Home Recording WARMUPS explain new_home run session
 encgraph.cards: PREFERRED known price recorded
 encgraph.checks.audit: Cached check forward paths
 encgraph.checks.bad_inputs: BAD SAME_RATIO SPOILED Spoil check
@@ -49,7 +50,7 @@ encgraph.cli.listing: Listed SHOWN_SKIPPED Summed encoders listed remarks traffi
 encgraph.cli.look: doctor encoders traffic
 encgraph.cli.machines: DEFAULT_CARD Machine STAND_IN chosen costed costs_of
 encgraph.cli.options: AsJson Backend BackendName Card Count EncoderName Engine Export Largest MaxGraphs MemoryLimit Method Out Repeats Seed Source StrategyName StrategyNames encoder_names num_bytes
-encgraph.cli.output: bar console file folder line machine note reading table write
+encgraph.cli.output: PIPE_WIDTH bar console file folder line machine note reading table write
 encgraph.cli.plan: plan
 encgraph.cli.planning: FIT_SHARE Parts Planned Requests VLLM_LARGEST Wanted defaults make parted planned rule
 encgraph.cli.plans: COLUMNS MIB expected show
@@ -72,20 +73,21 @@ encgraph.encoders.fixed_family: ATTENTIONS FixedFamily counted eager_of mapped s
 encgraph.encoders.gemma3: FAMILY Gemma3Features config_of size_of
 encgraph.encoders.glm4v: Glm4v SidesEmbeddings
 encgraph.encoders.idefics3: FullTileEmbeddings IDEFICS3 MAX_TILES ONE_HEAD SMOLVLM TileFeatures UNMASKED full_tiles idefics3_of size_of smolvlm_of
-encgraph.encoders.inputs: READERS Reader from_files grid_of synthetic
+encgraph.encoders.inputs: RAW READERS Reader from_files grid_of synthetic
 encgraph.encoders.internvl: FAMILY InternVLFeatures MAX_TILES config_of shuffled size_of
 encgraph.encoders.metadata: Metadata Places build copy_into host host_offsets item_table locate padding_grid places to_device
 encgraph.encoders.naflex_rows: NaFlexEmbeddings compacted resize_weights
-encgraph.encoders.packed: CHOICES check_switches copy_pixels cut saved_rule spec wrong
+encgraph.encoders.packed: CHOICES check_switches cut saved_rule spec wrong
 encgraph.encoders.packed_family: PackedFamily
 encgraph.encoders.packed_tower: PackedTower
+encgraph.encoders.pixels: Affine LEVELS NORMALISATIONS Normalisation of_processor
 encgraph.encoders.pixtral: Pixtral
 encgraph.encoders.protocol: Buffers Encoder EncoderOutput EncoderSpec Input Switches
 encgraph.encoders.qwen2_5_vl: Qwen25VL
 encgraph.encoders.qwen2_vl: Qwen2VL
 encgraph.encoders.qwen_vl: LONGEST_SIDE QwenVL
 encgraph.encoders.registry: Build FAMILIES Family Load from_pretrained named
-encgraph.encoders.rows: copy_ends lengthened require_floats require_sizes
+encgraph.encoders.rows: copy_ends lengthened require_floats require_sizes weight_of
 encgraph.encoders.samples: LAYOUTS sample
 encgraph.encoders.saved: Files inside load
 encgraph.encoders.segments: POOLINGS Pooling Segmented padded pooled_rows segmented
@@ -99,9 +101,10 @@ encgraph.encoders.whisper: FAMILY MAX_WINDOWS STRIDE config_of size_of window
 encgraph.encoders.windows: Windows build most
 encgraph.encoders.wrap: Call call fixed
 encgraph.errors: CaptureError ParityError StaleBufferError require
-encgraph.evidence: FIT_REQUESTS LARGEST bench curve kernels
+encgraph.evidence: FIT_REQUESTS LARGEST bench curve first_tokens kernels
+encgraph.exact: ExactSet open_set
 encgraph.export: FIRST_VLLM RENAMED_VLLM VllmFlags vllm
-encgraph.exporting: PICTURES WIDTHS Written browser differences figure_hash missing normalised_pdf normalised_svg tools write
+encgraph.exporting: KEPT PICTURES REFRESH WIDTHS Written browser changed_files differences figure_hash missing normalised_pdf normalised_svg other_tools tools write
 encgraph.facts: CardPrediction EncoderFacts FallbackFacts GraphState Jitter Latencies Number PackingFacts ParityFacts Report SkippedFile TimedStep TrafficFacts quantile
 encgraph.figures.benches: ladder latency_against_tokens memory_by_strategy regimes_compared speedups
 encgraph.figures.curves: bytes_by_capacity floors replay_cost spread
@@ -120,12 +123,17 @@ encgraph.fitting.posing: Candidate Limits Problem TAIL_STEPS TAIL_WEIGHT pose ta
 encgraph.fitting.repacking: CLOSE_OFFER CLOSE_RATIO Choice Fit ROUNDS fit repacked solved
 encgraph.fitting.shapes: DENSE Rung Shape Target explained offered
 encgraph.fitting.sweep: Outcome Part Rule pack
+encgraph.floors: Kernels SAMPLE SIDE exact_runner matmul_tflops prepared sampled
 encgraph.graphs: BACKENDS GraphSet Observe State capture unobserved
-encgraph.magic: Profile load recording runners
+encgraph.handles: CARDS FIRST_TOKEN card first_tokens gates
+encgraph.kernels: Annotations GPU_WORK Kernel from_trace
+encgraph.layouts: Keep Layout capacity_of earned layout_of
+encgraph.magic: Profile load recording register runners
 encgraph.measure: Execute Recorder Timed event interleaved jitter latency synchronize wall_ms
 encgraph.memory: Growth Peak Pool growth outside_allocator peak pool_bytes used_bytes
 encgraph.meters: DRIVER_FILE PROCESSOR_FILE device environment wall
 encgraph.microscope: BUDGET Careless ENCODER LARGE Look Microscope RowState SMALL Safeguards
+encgraph.mixed: MixedRunner
 encgraph.model_runner.adapters: DUMMY Slot
 encgraph.model_runner.answering: Completion Parts Wanted answer
 encgraph.model_runner.batches: Laid check_room lay
@@ -151,6 +159,8 @@ encgraph.parallel.identity: SAMPLES differences facts weights_digest
 encgraph.parallel.notices: Board CAUSE_CHARACTERS Notice RankError Value
 encgraph.parallel.ranks: DEVICES Ranks TIME_LIMIT_S connect
 encgraph.parallel.sharded: Lazy OWNERSHIPS ShardedRunner Share
+encgraph.peers: Around DummySegment RECOMPILES RUNS ReduceOverhead by_item_count item_count_packer recorded_by_running
+encgraph.profilers: Modules SNAPSHOT_ENTRIES annotations_missing kernels memory_snapshot nvtx several torch_profile
 encgraph.published.audio: SIZES window_rule
 encgraph.published.glm4v: GLM4V_RULE SIZES
 encgraph.published.images: BASE CLIP DINOV2 DINOV2_REGISTERS DINOV3 LARGE NAFLEX SIGLIP SIZES SO400M TINY TOY naflex_rule square tower
@@ -175,7 +185,8 @@ encgraph.rows: Own check clone_each one_copy split
 encgraph.rules: EncoderSize Grid LAYOUTS MAX_ASPECT Resize Setting TokenRule
 encgraph.runner: Borrowed EncoderRunner OWNERSHIPS PackerOf Present Refusal
 encgraph.sharding: Burst GatherBytes MAX_RANKS Simulated burst bursts_of gather_bytes lower_bound_ms simulate token_bytes
-encgraph.shows: CARDS card gaps html plans register strategies text
+encgraph.shows: CARDS card gaps html plans rich strategies text
+encgraph.sidelines: HOST_ITEMS Routes before_launch_us counted host_numbers jitter_numbers
 encgraph.sizes: SIZES capacity item named near_square_grid
 encgraph.sources.chats: ChatRequest IMAGE_PART READ_PARTS read
 encgraph.sources.images: FORMATS HEADER_CHARS SIDEWAYS Sized files of_file of_url
@@ -184,30 +195,32 @@ encgraph.sources.reading: Found Progress Skipped from_chats from_folder from_req
 encgraph.sources.requestlists: RequestList read
 encgraph.sources.tables: TableRow WHOLE read
 encgraph.store: FOLDER append experiments gpus load path read root slug to_frame write
-encgraph.strategies: EAGER EAGER_VARLEN ENCGRAPH ENCGRAPH_PLAIN STRATEGIES Strategy VLLM VLLM_TUNED named
+encgraph.strategies: COMPILE_REDUCE_OVERHEAD EAGER EAGER_COMPILED EAGER_VARLEN ENCGRAPH ENCGRAPH_PLAIN GROUPS LADDER SGLANG_EXACT STRATEGIES Strategy TRTLLM VLLM VLLM_TUNED chosen named
 encgraph.study: Options PARITY_SOURCE Study run
 encgraph.summaries: Atom MOST_ATOMS Quantiles TrafficSummary of quantiles
-encgraph.systems: Progress Setting TUNED_ITEMS VLLM_ITEMS Value batches encoder plan predictions runner silent
-encgraph.tabular: Shown lines page
+encgraph.systems: Progress Setting TUNED_ITEMS UNPLANNED VLLM_ITEMS Value batches encoder plan predictions ready runner silent
+encgraph.tabular: Showing Shown lines mib ms page rich table
+encgraph.traces: Event Kept PREFIX TRACKS events perfetto title
 encgraph.tradeoffs: BALANCES BreakEven Defer Gap Judged RANKS Requests balances break_even bursts defers fallback_reasons gaps memory memory_by_graphs packings pick rules ways_to_hold
 encgraph.traffic: BUILTIN DEFAULT_COUNT READERS SOURCES Traffic read
 encgraph.watch: Watch hooked hooks
-encgraph.widgets.breakeven: BreakEven CELLS CHOICES COLOURS break_even chart fastest
+encgraph.widgets.breakeven: BreakEven CELLS CHOICES COLOURS COMPILED break_even chart fastest
 encgraph.widgets.cases: Case FIT_SHARE Judged Requests Side VLLM_LARGEST
 encgraph.widgets.duels: Frame JOINED Lanes MOST_ITEMS PackingDuel RULES TITLES frames packing_duel
 encgraph.widgets.linked: BATCHES ENGINES Explorer explorer flags
-encgraph.widgets.panels: CSS MIB Panel WIDE checkbox controls dropdown hint note slider table
+encgraph.widgets.panels: CSS MIB Panel WIDE checkbox close controls dropdown hint note priced slider table
 encgraph.widgets.plots: Plot library
 encgraph.widgets.ruler: BELOW BudgetRuler COLUMNS HINT MOST_HANDLES budget_ruler drawing
+encgraph.widgets.shards: COLUMNS GROUPS MOST_ITEMS MOST_RANKS Requests Sharding drawing sampled sharding
 encgraph.widgets.stale: COLOURS STATES StaleState drawing stale_state verdict
 encgraph.widgets.strata: MOST_BARS MemoryStrata PARTS added captures compared drawing memory_strata
-encgraph.widgets.timelines: Timeline drawing timeline
+encgraph.widgets.timelines: MOST_KERNELS Profiled Timeline drawing profiled timeline
 encgraph: load_ipython_extension
 """
 
 NEEDS_TORCH = {
-    "attention", "bench", "capturing", "checks", "cli", "encoders", "exact", "graphs", "measure", "memory", "meters", "microscope",
-    "model_runner", "parallel", "profilers", "recording", "rows", "runner", "study", "systems", "watch",
+    "attention", "bench", "benched", "capturing", "checks", "cli", "encoders", "exact", "floors", "graphs", "measure", "memory", "meters", "microscope", "mixed",
+    "model_runner", "parallel", "peers", "profilers", "recording", "rows", "runner", "sidelines", "study", "systems", "watch",
 }  # fmt: skip
 """All else must plan and draw where torch is not even installed."""
 

@@ -52,3 +52,10 @@ def test_every_file_named_exists():
     for name in re.findall(r"`((?:data|docs|benchmarks)/[\w./-]+)`|\]\((docs/[\w./-]+)\)", README):
         path = next(part for part in name if part)
         assert (ROOT / path).exists(), path
+
+
+def test_the_snippets_run_as_they_stand():
+    code = "\n".join(re.findall(r"```python\n(.*?)```", README, re.S))
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["outputs"]

@@ -1,11 +1,15 @@
+import io
+import logging
 import sys
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 import report_examples as examples
+from rich.console import Console
 
 import encgraph
-from encgraph import budgets, packing, shows, sizes, tabular, traffic
+from encgraph import budgets, packing, shows, sizes, store, tabular, traffic
 from encgraph.magic import Profile
 from encgraph.records import Item, Plan
 from encgraph.results import Latency, Memory
@@ -130,3 +134,88 @@ def test_importing_shows_needs_no_torch() -> None:
 
     code = "import sys, encgraph.shows, encgraph.magic, encgraph.evidence; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def tiny_runner() -> Any:
+    import torch
+
+    from encgraph.encoders import registry
+    from encgraph.runner import EncoderRunner
+
+    size = sizes.named("qwen3-vl-tiny")
+    built = registry.named(size.name, device="cpu", dtype=torch.float32)
+    plan = budgets.doubling(64, 128, target=budgets.Target(size=size))
+    return EncoderRunner(encoder=built, plan=plan, backend="reference")
+
+
+def test_a_runner_and_its_graph_set_show_a_row_a_graph() -> None:
+    runner = tiny_runner()
+    assert "2 planned; call capture()" in str(runner)
+    with runner:
+        runner.capture()
+        lines = str(runner).splitlines()
+        assert lines[0].endswith("backend reference: captured, 2 of 2 graphs usable")
+        assert [line.split()[0] for line in lines[2:4]] == ["64", "128"]
+        graphs = runner.graphs
+        assert shows.card(graphs).rows == shows.card(runner).rows
+        graphs.graphs[0].failure = HOSTILE
+        assert "<script" not in shows.html(graphs)
+        assert HOSTILE in str(graphs)
+    assert "0 of 2 graphs usable" in str(graphs)
+
+
+def test_records_show_themselves_without_the_extension() -> None:
+    batch = [Item(tokens=n, patches=4 * n) for n in (60, 500)]
+    packed = packing.ascending(batch, PLAN)
+    found = store.load("h200", "bench-servegen")[0]
+    for record in (PLAN, packed, found, examples.card_report(), tiny_runner()):
+        assert record._repr_html_() == shows.html(record)
+        assert str(record) == shows.text(record)
+    assert repr(PLAN).startswith("Plan(graphs=(Capacity(")
+
+
+def test_a_rich_table_has_every_cell_and_takes_brackets_as_they_are() -> None:
+    console = Console(width=200, file=io.StringIO())
+    hostile = Plan(graphs=(), encoder="[red]x[/red]", reasons=("[bold]",))
+    console.print(PLAN, hostile)
+    written = console.file.getvalue()
+    assert "Plan of 0 graphs for [red]x[/red]" in written
+    assert "([bold])" in written
+    for cells in shows.card(PLAN).rows:
+        assert all(cell in written for cell in cells)
+
+
+def test_a_narrow_terminal_loses_no_column() -> None:
+    console = Console(width=80, file=io.StringIO())
+    console.print(shows.strategies(store.load("h200", "bench-servegen")))
+    assert "fa3" in console.file.getvalue()
+
+
+def test_a_log_gets_plain_text(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("encgraph.tests").warning("%s", PLAN)
+    assert caplog.messages == [shows.text(PLAN)]
+
+
+def test_a_terminal_shell_gets_the_rich_table(shell: InteractiveShell) -> None:
+    class TerminalShell(InteractiveShell):
+        pass
+
+    terminal = TerminalShell()
+    encgraph.load_ipython_extension(terminal)
+    runner = tiny_runner()
+    for record in (PLAN, runner):
+        data, _ = terminal.display_formatter.format(record)
+        console = Console(file=io.StringIO())
+        console.print(record)
+        assert data["text/plain"] == console.file.getvalue().rstrip("\n")
+    plain, _ = shell.display_formatter.format(runner)
+    assert plain["text/plain"] == shows.text(runner)
+
+
+def test_small_memory_is_not_rounded_to_nothing() -> None:
+    assert [tabular.mib(n) for n in (0, 2048, 2**20, 3 * 2**30)] == [
+        "0 MiB",
+        "2 KiB",
+        "1 MiB",
+        "3,072 MiB",
+    ]

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, cells, trace
 
-from encgraph import budgets, cards, codec, export, sizes, widgets
+from encgraph import budgets, cards, codec, export, sizes, traces, widgets
 from encgraph.facts import TimedStep
+from encgraph.kernels import Kernel
 from encgraph.records import FallbackReason, Load, Modality, Plan, Route, Step
 from encgraph.widgets.breakeven import CHOICES, fastest
 from encgraph.widgets.cases import Case
@@ -84,6 +87,37 @@ def test_a_timeline_lays_steps_end_to_end() -> None:
     assert len(view.plot.figure.data) == 1
     with pytest.raises(ValueError, match="at least one request"):
         widgets.timeline([])
+
+
+def kernel(timed_step: TimedStep, number: int, **fields: object) -> Kernel:
+    given = {"name": "gemm", "ms": 0.5, "start_ms": 2.0, "module": "blocks.0.mlp", "on_card": True}
+    title = traces.title(timed_step.step)
+    return Kernel(step=number, title=title, **{**given, **fields})
+
+
+def test_a_timeline_shows_fill_and_the_kernels_of_each_step() -> None:
+    steps = [timed(Route.REPLAY, 4.0, budget=80), timed(Route.FALLBACK, 6.0)]
+    capture = kernel(steps[0], 0, module=None)
+    kernels = [
+        replace(capture, title="encgraph capture 80 tokens, 1 item"),
+        kernel(steps[0], 1),
+        kernel(steps[0], 1, name="<norm>", start_ms=2.5, ms=0.25, module=None),
+        kernel(steps[1], 2, start_ms=7.0),
+    ]
+    view = widgets.timeline(steps, kernels)
+    lanes = [b for b in view.plot.figure.data if b.name.startswith("kernels")]
+    assert [list(lane.base) for lane in lanes] == [[0, 0.5], [4]]
+    assert [list(lane.x) for lane in lanes] == [[0.5, 0.25], [0.5]]
+    assert [(row[4], row[6]) for row in cells(view.table.value)[1:]] == [("75%", "2"), ("", "1")]
+    assert cells(view.modules.value)[1:] == [
+        ["blocks.0.mlp", "2", "1 ms"],
+        ["&lt;norm&gt;", "1", "0.25 ms"],
+    ]
+    assert "<norm>" not in view.plot.drawn
+    with pytest.raises(ValueError, match="kernels of 1 for 2 steps"):
+        widgets.timeline(steps, kernels[:3])
+    with pytest.raises(ValueError, match="must be of the same steps, got 'encgraph replay"):
+        widgets.timeline(steps[::-1], kernels)
 
 
 def test_the_explorer_s_parts_follow_the_ruler() -> None:

@@ -43,7 +43,7 @@ def synthetic(spec: EncoderSpec) -> MakeInputs:
 
 def _legal(item: Item, size: EncoderSize) -> Item:
     """The item itself where any grid is legal; else the nearest there is."""
-    if size.layout == "packed":
+    if size.layout == "packed" and size.rule.resize != "longest_edge":
         return item
     length = min(item.patches if size.rule.pooled else item.tokens, size.rule.max_tokens)
     grid = sizes.near_square_grid(max(length, 1), size.rule)

@@ -36,7 +36,7 @@ class Wanted:
 def show(wanted: Wanted, *, as_json: bool) -> None:
     """Measure, write one line a figure, and print the summaries."""
     size = sizes.named(wanted.encoder)
-    chosen = [strategies.named(name.strip()) for name in wanted.strategies.split(",")]
+    chosen = strategies.chosen(wanted.strategies)
     machine = machines.chosen(wanted.backend)
     out = output.folder(wanted.out)
     output.note(machine.said)

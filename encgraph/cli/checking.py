@@ -76,7 +76,13 @@ def _own(path: str, machine: Machine, seed: int) -> Subject:
             "run from the folder it is in"
         ) from error
     require(name in module, f"module {module_name!r} must have a function {name!r}")
-    built = module[name](device=machine.device, dtype=machine.dtype)
+    try:
+        built = module[name](device=machine.device, dtype=machine.dtype)
+    except Exception as error:
+        raise ValueError(
+            f"{path!r} must take device= and dtype= and return an encoder, got "
+            f"{type(error).__name__}: {error}"
+        ) from error
     return Subject(
         encoder=built,
         make_inputs=module.get("make_inputs") or subject.synthetic(built.spec),

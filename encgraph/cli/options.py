@@ -106,7 +106,9 @@ Repeats = Annotated[
         show_default=False,
     ),
 ]
-MaxGraphs = Annotated[int, typer.Option("--max-graphs", min=0, help="Most graphs to capture.")]
+MaxGraphs = Annotated[
+    int, typer.Option("--max-graphs", min=0, max=128, help="Most graphs to capture.")
+]
 Card = Annotated[str, typer.Option("--on", metavar="CARD", help="Card to predict for.")]
 MemoryLimit = Annotated[
     int | None,

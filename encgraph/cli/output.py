@@ -3,21 +3,27 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from encgraph import codec
+from encgraph import codec, tabular
 from encgraph.errors import require
+
+PIPE_WIDTH = 120
+table = tabular.table
+"""A table of columns and rows, as records show themselves in a terminal."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that takes text as it is: brackets are no markup."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    """A console that takes text as it is: brackets are no markup; a pipe has room for a table."""
+    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not made.is_terminal:
+        made.width = max(made.width, PIPE_WIDTH)
+    return made
 
 
 def machine(values: object) -> None:
@@ -42,23 +48,6 @@ def bar(values: Iterable[Any], about: str) -> Iterable[Any]:
 def reading(values: Iterable[Any]) -> Iterable[Any]:
     """Show progress while a source is read."""
     return bar(values, "read")
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table; columns of numbers are right-aligned and, like the first, never broken."""
-    made = Table(box=None, header_style="bold", pad_edge=False)
-    listed = [tuple(row) for row in rows]
-    for index, name in enumerate(columns):
-        numbers = all(row[index][:1] in "0123456789-" for row in listed)
-        made.add_column(
-            name,
-            justify="right" if numbers else "left",
-            no_wrap=bool(index == 0 or numbers),
-            overflow="fold",
-        )
-    for row in listed:
-        made.add_row(*row)
-    return made
 
 
 def file(path: Path) -> Path:

@@ -52,6 +52,7 @@ def plan(  # noqa: PLR0913 - a parameter an option
     """Choose token budgets for a traffic, each with its reason, and predict what they give."""
     from encgraph.cli import planning, plans
 
+    engine = "vllm" if export == "vllm" else engine
     plans.show(
         planning.Wanted(
             source=source,

@@ -66,6 +66,8 @@ class Planned:
     """vLLM's default budgets under vLLM's packing."""
     eager: Prediction
     parts: str
+    beyond_ratio: float
+    """Held-out requests with more tokens than the largest budget, 0 to 1."""
     costs: str
     """What the costs come from."""
     recorded: bool
@@ -115,7 +117,8 @@ def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan
     if wanted.method == "doubling":
         plan = defaults(size, largest=wanted.largest)
     else:
-        plan = budgets.quantile(fit, max(1, wanted.max_graphs), target=target)
+        within = [r for r in fit if not largest or sum(i.tokens for i in r) <= largest]
+        plan = budgets.quantile(within, max(1, wanted.max_graphs), target=target)
     _check_limits(plan, wanted, costs)
     return plan
 
@@ -153,7 +156,9 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
     size = sizes.named(wanted.encoder)
     costs = cards.price(size, on=wanted.card)
     parts = parted(traffic, seed=wanted.seed)
-    plan = make(wanted, size, costs, parts.fit)
+    theirs = replace(costs, private_slabs=True)
+    mine = theirs if wanted.for_vllm else costs
+    plan = make(wanted, size, mine, parts.fit)
     off = Plan(graphs=(), encoder=size.name)
     flags = None
     if wanted.export == "vllm":
@@ -162,14 +167,20 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
         plan=plan,
         engine=wanted.engine,
         method=wanted.method,
-        prediction=_judged(parts, plan, costs, rule(wanted)),
-        doubling=_judged(parts, defaults(size, largest=wanted.largest), costs, "ascending"),
+        prediction=_judged(parts, plan, mine, rule(wanted)),
+        doubling=_judged(parts, defaults(size), theirs, "ascending"),
         eager=_judged(parts, off, costs, "ascending"),
         parts=parts.how,
+        beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
         costs=costs.source,
         recorded=costs.recorded,
         flags=flags,
     )
+
+
+def _beyond(tokens: Sequence[int], plan: Plan) -> float:
+    largest = plan.largest().tokens if plan.graphs else 0
+    return sum(count > largest for count in tokens) / len(tokens)
 
 
 def _judged(parts: Parts, plan: Plan, costs: Costs, pack: str) -> Prediction:

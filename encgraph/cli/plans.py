@@ -49,6 +49,12 @@ def _told(console: Console, made: Planned, traffic: Traffic) -> None:
     console.print()
     console.print(f"costs: {made.costs}")
     console.print(f"traffic: {made.parts}")
+    if made.plan.graphs and made.beyond_ratio:
+        console.print(
+            f"note: {made.beyond_ratio:.1%} of requests exceed the largest budget and run eager or "
+            "in parts; --largest raises it"
+        )
+    console.print("note: each request is taken to be encoded alone; an engine may join several")
     listing.remarks(console, traffic)
     for sentence in expected(made):
         console.print(sentence)

@@ -35,6 +35,12 @@ def run(  # noqa: PLR0913 - a parameter an option
     repeats: Repeats = None,
     seed: Seed = 0,
     out: Out = Path(),
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Also write the steps as a trace that Perfetto opens."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Capture, run a traffic, verify every item against eager, measure, and write the report."""
@@ -53,6 +59,7 @@ def run(  # noqa: PLR0913 - a parameter an option
             repeats=repeats,
             seed=seed,
             out=out,
+            trace=trace,
         ),
         as_json=as_json,
     )

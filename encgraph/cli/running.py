@@ -8,13 +8,14 @@ from pathlib import Path
 
 import typer
 
-from encgraph import budgets, codec, sizes, strategies, study, systems
+from encgraph import budgets, codec, graphs, sizes, strategies, study, systems, traces
 from encgraph.cli import machines, output, planning, sources
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
 from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.facts import CardPrediction, Report
+from encgraph.measure import Recorder
 from encgraph.records import Plan
 from encgraph.regimes import RequestTimes
 from encgraph.report import findings, page
@@ -39,6 +40,7 @@ class Wanted:
     repeats: int | None = None
     seed: int = 0
     out: Path = Path()
+    trace: Path | None = None
 
 
 def show(wanted: Wanted, *, as_json: bool) -> None:
@@ -51,11 +53,17 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
     machine = machines.chosen(wanted.backend)
     plan = None if wanted.plan_file is None else load_plan(wanted.plan_file, size)
     out = output.folder(wanted.out)
+    trace = None if wanted.trace is None else output.file(wanted.trace)
+    recorder = None if trace is None else Recorder(machine.device)
     output.note(machine.said)
-    report = _run(wanted, size=size, strategy=strategy, machine=machine, plan=plan)
-    files = (out / "report.json", out / "report.html")
+    observe = recorder or graphs.unobserved
+    report = _run(wanted, observe, size=size, strategy=strategy, machine=machine, plan=plan)
+    files = [out / "report.json", out / "report.html"]
     output.write(files[0], codec.dumps(report) + "\n")
     page.write(report, files[1])
+    if trace is not None and recorder is not None:
+        requests = [timed.request for timed in report.steps]
+        files.append(traces.perfetto(recorder.steps, trace, requests=requests))
     if as_json:
         output.machine(_brief(report, files))
     else:
@@ -65,7 +73,13 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
 
 
 def _run(
-    wanted: Wanted, *, size: EncoderSize, strategy: Strategy, machine: Machine, plan: Plan | None
+    wanted: Wanted,
+    observe: graphs.Observe,
+    *,
+    size: EncoderSize,
+    strategy: Strategy,
+    machine: Machine,
+    plan: Plan | None,
 ) -> Report:
     on_card = machine.backend == "cuda"
     traffic = sources.read(
@@ -96,6 +110,7 @@ def _run(
         prediction=prediction,
         planned=plan,
         progress=output.bar,
+        observe=observe,
     )
     return study.run(traffic, setting, strategy, options)
 
@@ -177,12 +192,13 @@ def predicted(traffic: Traffic, plan: Plan, costs: Costs, strategy: Strategy) ->
     )
 
 
-def _brief(report: Report, files: tuple[Path, Path]) -> dict[str, object]:
+def _brief(report: Report, files: Sequence[Path]) -> dict[str, object]:
     """The report without what there is one of a request, and where all of it is."""
     prediction = report.prediction and replace(report.prediction, times=())
     return {
         "report_json": str(files[0]),
         "report_html": str(files[1]),
+        "trace": str(files[2]) if files[2:] else None,
         "complete": report.complete,
         "interrupted": report.interrupted,
         "environment": report.environment,
@@ -200,7 +216,7 @@ def _brief(report: Report, files: tuple[Path, Path]) -> dict[str, object]:
     }
 
 
-def _tell(report: Report, files: tuple[Path, Path]) -> None:
+def _tell(report: Report, files: Sequence[Path]) -> None:
     console = output.console()
     if not report.complete:
         console.print(f"{report.interrupted}; the report has what was there")

@@ -15,12 +15,13 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from encgraph.encoders import faces, packed, rows
+from encgraph.encoders import faces, packed, pixels, rows
 from encgraph.encoders.protocol import Buffers, EncoderOutput, EncoderSpec, Input
 from encgraph.errors import require
 from encgraph.records import Capacity, Item, Modality
@@ -49,6 +50,8 @@ class Slot:
     modality: Modality = Modality.IMAGE
     most: int = 1
     """Most slots an item may take; over 1 for tiles and windows."""
+    normalisation: pixels.Normalisation | None = None
+    """What 8-bit pixels go through; None where only floats are taken."""
 
 
 def image_slot(size: EncoderSize, *, most: int = 1) -> Slot:
@@ -64,6 +67,7 @@ def image_slot(size: EncoderSize, *, most: int = 1) -> Slot:
         grid=grid,
         rule=rule,
         most=most,
+        normalisation=pixels.NORMALISATIONS.get(size.family),
     )
 
 
@@ -112,7 +116,7 @@ class Fixed:
         require(
             eager_forward in known, f"eager_forward must be one of {known}, got {eager_forward!r}"
         )
-        self._weight = _weight(module)
+        self._weight = rows.weight_of(module)
         self.slot, self.name = slot, name
         self._module, self._run, self._make_face = module, run, face
         self._face = face(module)
@@ -199,7 +203,7 @@ class Fixed:
         require(
             used <= len(pixels_M), f"these buffers hold at most {len(pixels_M)} slots, got {used}"
         )
-        rows.copy_ends(pixels_M, [self._stacked(value) for value in inputs])
+        self._copy(pixels_M, inputs)
         pixels_M[used:].zero_()
 
     @torch.no_grad()
@@ -224,7 +228,7 @@ class Fixed:
             return []
         slots = [self._slots(value.pixels) for value in inputs]
         pixels_N = self._weight.new_empty(sum(slots), *self.slot.shape)
-        rows.copy_ends(pixels_N, [self._stacked(value) for value in inputs])
+        self._copy(pixels_N, inputs)
         made = self._packed(self._run(self._eager, pixels_N))
         return packed.cut(made, [count * self.slot.rows for count in slots])
 
@@ -271,8 +275,15 @@ class Fixed:
         )
         return count
 
-    def _stacked(self, value: Input) -> Tensor:
-        return value.pixels.view(-1, *self.slot.shape)
+    def _copy(self, pixels_M: Tensor, inputs: Sequence[Input]) -> None:
+        sources = [value.pixels.view(-1, *self.slot.shape) for value in inputs]
+        raw = any(source.dtype == torch.uint8 for source in sources)
+        rows.copy_ends(pixels_M, sources, self._affine if raw else None)
+
+    @cached_property
+    def _affine(self) -> pixels.Affine | None:
+        known = self.slot.normalisation
+        return known.affine(self.slot.shape, self._weight.device) if known else None
 
     def _packed(self, made: Sequence[Tensor]) -> EncoderOutput:
         main, *extra = (tensor.flatten(0, 1) for tensor in made)
@@ -283,17 +294,7 @@ class Fixed:
         for index, value in enumerate(inputs):
             try:
                 slots = self._slots(value.pixels)
-                rows.require_floats(value.pixels)
+                rows.require_floats(value.pixels, or_raw=self.slot.normalisation is not None)
                 rows.require_sizes(value, tokens=slots * self.slot.rows)
             except ValueError as error:
                 raise ValueError(f"item {index} {error}") from error
-
-
-def _weight(module: Any) -> Tensor:
-    weight = next(iter(module.parameters()), None)
-    require(
-        weight is not None,
-        f"the module must have parameters to know its dtype by, got {type(module).__name__}",
-    )
-    assert weight is not None
-    return weight  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 
 import torch
 
-from encgraph.encoders import building, faces, fixed, saved
+from encgraph.encoders import building, faces, fixed, pixels, saved
 from encgraph.encoders.fixed import Fixed, Run, Slot
 from encgraph.encoders.protocol import Switches
 from encgraph.errors import require
@@ -117,7 +117,10 @@ class FixedFamily:
             )
             saved.load(module, files, self.prefixes)
         size = counted(self.size_of(config, files), module)
-        return self.encoder(module, size, eager_forward=eager)
+        made = self.encoder(module, size, eager_forward=eager)
+        stated = pixels.of_processor(files.processor(), made.slot.normalisation)
+        made.slot = replace(made.slot, normalisation=stated)
+        return made
 
 
 def mapped(module_type: Any, files: saved.Files, *, dtype: torch.dtype) -> Any:

@@ -2,30 +2,27 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
-from transformers.image_utils import (
-    IMAGENET_STANDARD_MEAN,
-    IMAGENET_STANDARD_STD,
-    OPENAI_CLIP_MEAN,
-    OPENAI_CLIP_STD,
-)
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl import Qwen2VLImageProcessorPil
 
 from encgraph import sizes
-from encgraph.encoders import samples
+from encgraph.encoders import pixels, samples
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, Grid, TokenRule
 
 Reader = Callable[[Image.Image], tuple[Tensor, Grid]]
+RAW = {"do_rescale": False, "do_normalize": False}
+"""What a processor is told when the device is to normalise."""
 
 
 def synthetic(
@@ -38,6 +35,8 @@ def synthetic(
 ) -> list[Input]:
     """Make random inputs: pixels even in -1 to 1, as normalised images are, or token ids.
 
+    8-bit pixels are even in 0 to 255; see `encoders.pixels`.
+
     Args:
         wanted: Items, or grids where the layout is packed; one input each.
         size: Gives the patch width and the token rule.
@@ -48,15 +47,25 @@ def synthetic(
     generator = torch.Generator(device=device).manual_seed(seed)
     if size.layout != "packed":
         items = [one for one in wanted if isinstance(one, Item)]
-        return [samples.sample(item, size, generator=generator).in_dtype(dtype) for item in items]
+        made = [samples.sample(item, size, generator=generator) for item in items]
+        return [replace(one, pixels=_in_dtype(one.pixels, dtype)) for one in made]
     made = []
     for one in wanted:
         known = one if isinstance(one, Item) else sizes.item(one, size.rule)
         shape = (known.patches, size.patch_width)
-        pixels = torch.rand(shape, generator=generator, device=device) * 2 - 1
+        values = torch.rand(shape, generator=generator, device=device) * 2 - 1
         grid = one if isinstance(one, Grid) else grid_of(one, size.rule)
-        made.append(Input(item=known, pixels=pixels.to(dtype), grid=grid))
+        made.append(Input(item=known, pixels=_in_dtype(values, dtype), grid=grid))
     return made
+
+
+def _in_dtype(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Pixels of -1 to 1 in a dtype, 0 to 255 where that is 8-bit; token ids as they are."""
+    if not values.is_floating_point():
+        return values
+    if dtype == torch.uint8:
+        values = ((values + 1) / 2 * pixels.LEVELS).round()
+    return values.to(dtype)
 
 
 def grid_of(item: Item, rule: TokenRule) -> Grid:
@@ -93,7 +102,7 @@ def from_files(
         paths: Image files.
         size: Gives patch, merge and pixel limits.
         device: Where the pixels go.
-        dtype: Of the pixels.
+        dtype: Of the pixels; uint8 leaves them unnormalised, for the device to do.
 
     Raises:
         ValueError: If a file cannot be read as an image, or is over the processor's aspect ratio
@@ -104,25 +113,29 @@ def from_files(
         f"files are read for families {sorted(READERS)}, got {size.family!r}; "
         "make its inputs from tensors",
     )
-    reader = READERS[size.family](size.rule)
+    options = RAW if dtype == torch.uint8 else _normalised(size.family)
+    reader = READERS[size.family](size.rule, options)
     made = []
     for path in paths:
-        pixels, grid, sides = _read(Path(path), reader)
+        values, grid, sides = _read(Path(path), reader)
         item = sizes.item(grid, size.rule, width=sides[0], height=sides[1])
-        made.append(Input(item=item, pixels=pixels.to(device, dtype), grid=grid))
+        made.append(Input(item=item, pixels=values.to(device, dtype), grid=grid))
     return made
 
 
-def _qwen(rule: TokenRule, mean: Sequence[float], std: Sequence[float]) -> Reader:
+def _normalised(family: str) -> dict[str, Any]:
+    known = pixels.NORMALISATIONS[family]
+    return {"image_mean": list(known.mean), "image_std": list(known.std)}
+
+
+def _qwen(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
     """The processor's PIL form, which needs no torchvision, under the rule's limits."""
-    processor = Qwen2VLImageProcessorPil(
-        **_limits(rule), image_mean=list(mean), image_std=list(std)
-    )
+    processor = Qwen2VLImageProcessorPil(**_limits(rule), **options)
     return lambda image: _with_grid(processor(images=[image], return_tensors="pt"))
 
 
-def _glm(rule: TokenRule) -> Reader:
-    processor = Glm4vImageProcessorPil(**_limits(rule))
+def _glm(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
+    processor = Glm4vImageProcessorPil(**_limits(rule), **options)
     return lambda image: _with_grid(processor(images=[image], return_tensors="pt"))
 
 
@@ -139,12 +152,13 @@ def _with_grid(made: Any) -> tuple[Tensor, Grid]:
     return made["pixel_values"], Grid(*made["image_grid_thw"][0].tolist())
 
 
-def _pixtral(rule: TokenRule) -> Reader:
+def _pixtral(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
     """Its images are whole; the encoder takes flat patches in raster order."""
     patch = rule.patch
     processor = PixtralImageProcessorPil(
         size={"longest_edge": math.isqrt(rule.max_pixels)},
         patch_size={"height": patch, "width": patch},
+        **options,
     )
 
     def read(image: Image.Image) -> tuple[Tensor, Grid]:
@@ -156,10 +170,10 @@ def _pixtral(rule: TokenRule) -> Reader:
     return read
 
 
-READERS: Mapping[str, Callable[[TokenRule], Reader]] = {
-    "qwen3-vl": lambda rule: _qwen(rule, IMAGENET_STANDARD_MEAN, IMAGENET_STANDARD_STD),
-    "qwen2.5-vl": lambda rule: _qwen(rule, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD),
-    "qwen2-vl": lambda rule: _qwen(rule, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD),
+READERS: Mapping[str, Callable[[TokenRule, Mapping[str, Any]], Reader]] = {
+    "qwen3-vl": _qwen,
+    "qwen2.5-vl": _qwen,
+    "qwen2-vl": _qwen,
     "glm4v": _glm,
     "pixtral": _pixtral,
 }

@@ -1,16 +1,13 @@
-"""Packed pixels: say what is wrong with an input, write inputs end to end, cut outputs apart.
-
-Shape legend: P patches, K patch width.
-"""
+"""Packed pixels: say what is wrong with an input, cut outputs apart."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from encgraph.encoders import rows
 from encgraph.encoders.protocol import EncoderOutput, EncoderSpec, Input
 from encgraph.errors import require
 from encgraph.records import Modality
@@ -48,8 +45,8 @@ def spec(size: EncoderSize, name: str, *, weight: Tensor, attention: str) -> Enc
     )
 
 
-def wrong(value: Input, *, size: EncoderSize) -> str | None:
-    """What is wrong with an input for a packed tower of this size, or None."""
+def wrong(value: Input, *, size: EncoderSize, raw: bool = False) -> str | None:
+    """What is wrong with an input for a packed tower of this size, or None; `raw` lets 8-bit pixels in."""
     pixels, grid, merge = value.pixels, value.grid, size.rule.merge
     if min(grid) < 1 or grid.h % merge or grid.w % merge:
         return f"must have a grid whose height and width divide by {merge}, got {tuple(grid)!r}"
@@ -62,10 +59,22 @@ def wrong(value: Input, *, size: EncoderSize) -> str | None:
             f"must have pixels of shape {expected!r} for grid {tuple(grid)!r}, "
             f"got {tuple(pixels.shape)!r}"
         )
-    if not pixels.is_floating_point():
-        return f"must have pixels of a float dtype, got {pixels.dtype}; scale and convert them"
-    if pixels.requires_grad:
-        return "must have pixels without gradient; detach them, only inference runs here"
+    return _wrong_grid_limit(value, size) or _wrong_pixels(pixels, raw)
+
+
+def _wrong_grid_limit(value: Input, size: EncoderSize) -> str | None:
+    """A side past the position table, which a card would read out of bounds."""
+    most = size.rule.longest_side(size.rule.max_pixels)
+    if size.rule.resize != "longest_edge" or max(value.grid) <= most:
+        return None
+    return f"must have at most {most} patches a side, got grid {tuple(value.grid)!r}; shrink it"
+
+
+def _wrong_pixels(pixels: Tensor, raw: bool) -> str | None:
+    try:
+        rows.require_floats(pixels, or_raw=raw)
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -88,25 +97,6 @@ def saved_rule(rule: TokenRule, config: Any, processor: Mapping[str, Any]) -> To
         min_pixels=low,
         max_pixels=top,
     )
-
-
-def copy_pixels(rows_PK: Tensor, inputs: Sequence[Input]) -> None:
-    """Write items end to end from row 0, without waiting; one kernel where they are on the device.
-
-    Pixels in pageable host memory are staged by the driver, which keeps the host busy but not the
-    device waiting; give pinned or device tensors where that matters.
-    """
-    sources = [value.pixels for value in inputs]
-    total = sum(len(source) for source in sources)
-    if sources and all(s.device == rows_PK.device and s.dtype == rows_PK.dtype for s in sources):
-        torch.cat(sources, out=rows_PK[:total])
-        return
-    ends = accumulate(len(source) for source in sources)
-    for source, end in zip(sources, ends, strict=True):
-        rows = rows_PK[end - len(source) : end]
-        # Another dtype is converted on the device: on the host that takes longer than the copy.
-        moved = source if source.dtype == rows.dtype else source.to(rows.device, non_blocking=True)
-        rows.copy_(moved, non_blocking=True)
 
 
 def cut(output: EncoderOutput, tokens: Sequence[int]) -> list[EncoderOutput]:

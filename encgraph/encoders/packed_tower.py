@@ -13,17 +13,18 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import Any, Literal, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from encgraph import sizes
 from encgraph.attention import choose
-from encgraph.encoders import compiling, packed, towers
+from encgraph.encoders import compiling, packed, pixels, rows, saved, towers
 from encgraph.encoders import metadata as metadatas
 from encgraph.encoders.packed_family import PackedFamily
-from encgraph.encoders.protocol import Buffers, EncoderOutput, EncoderSpec, Input
+from encgraph.encoders.protocol import Buffers, EncoderOutput, EncoderSpec, Input, Switches
 from encgraph.errors import require
 from encgraph.records import Capacity, Item, Modality
 from encgraph.sizes import EncoderSize, Grid
@@ -67,6 +68,7 @@ class PackedTower(PackedFamily):
         chosen = choose.named(attention, device=weight.device, dtype=weight.dtype)
         registered = choose.register(chosen)
         self.size, self.name, self.attention = size, name or size.name, chosen.name
+        self.normalisation = pixels.NORMALISATIONS.get(size.family)
         self._metadata, self._eager, self._fill = metadata, eager_forward, fill_rule
         self._attention_slab = attention_slab
         self._face, self._compiled = self._second_face(registered), compiled
@@ -74,9 +76,35 @@ class PackedTower(PackedFamily):
             compiling.compile_blocks(self._repeated(self._face))
         self._captured = self._captured_face()
 
+    @classmethod
+    def load(
+        cls,
+        files: saved.Files,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        **switches: Unpack[Switches],
+    ) -> Self:
+        """Load the tower's weights and its processor's normalisation; see `PackedFamily.load`."""
+        made = super().load(files, device=device, dtype=dtype, **switches)
+        made.normalisation = pixels.of_processor(files.processor(), made.normalisation)
+        return made
+
     @abstractmethod
     def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Tensor]:
         """Tensors the face is given, from padded grids: static shapes, no synchronization."""
+
+    @cached_property
+    def _affine(self) -> pixels.Affine | None:
+        """Factors of a patch of 8-bit pixels, made for the first one that comes."""
+        width, known = self.size.patch_width, self.normalisation
+        return known.affine((width,), self._weight.device) if known else None
+
+    def _copy_pixels(self, rows_PK: Tensor, inputs: Sequence[Input]) -> None:
+        """Write items end to end from row 0, normalising 8-bit ones; never waits."""
+        sources = [value.pixels for value in inputs]
+        raw = any(source.dtype == torch.uint8 for source in sources)
+        rows.copy_ends(rows_PK, sources, self._affine if raw else None)
 
     def _limits(self, longest: int) -> dict[str, int]:
         """Host numbers the face is given, from the longest segment."""
@@ -170,7 +198,7 @@ class PackedTower(PackedFamily):
             for name, buffer in buffers.items():
                 if name != "attention":
                     buffer.zero_()
-        packed.copy_pixels(buffers["pixels"], inputs)
+        self._copy_pixels(buffers["pixels"], inputs)
         grids = [value.grid for value in inputs]
         if self._metadata == "host":
             self._fill_host_metadata(buffers, grids)
@@ -223,7 +251,7 @@ class PackedTower(PackedFamily):
             return []
         total = sum(len(value.pixels) for value in inputs)
         pixels_TK = self._weight.new_empty(total, self.size.patch_width)
-        packed.copy_pixels(pixels_TK, inputs)
+        self._copy_pixels(pixels_TK, inputs)
         grids = [value.grid for value in inputs]
         run = self._run_stock if self._eager == "stock" else self._run_varlen
         tokens = [len(value.pixels) // self.size.rule.merge_area for value in inputs]
@@ -251,12 +279,14 @@ class PackedTower(PackedFamily):
         return self._oracle(copy.deepcopy(self._module).float())
 
     def _oracle(self, module: Any) -> Self:
-        return type(self)(
+        made = type(self)(
             module, self.size, name=self.name, attention="sdpa", eager_forward="stock"
         )
+        made.normalisation = self.normalisation
+        return made
 
     def _check(self, inputs: Sequence[Input]) -> None:
         require(not self._module.training, "the encoder must be in eval mode; call .eval() on it")
         for index, value in enumerate(inputs):
-            wrong = packed.wrong(value, size=self.size)
+            wrong = packed.wrong(value, size=self.size, raw=self.normalisation is not None)
             require(wrong is None, f"item {index} {wrong}")

@@ -2,18 +2,31 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from encgraph.encoders.pixels import Affine
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
 
 
-def require_floats(pixels: Tensor) -> None:
-    """Refuse pixels that are no floats or want a gradient."""
+def weight_of(module: Any) -> Tensor:
+    """First parameter of a module, which tells dtype and device."""
+    weight = next(iter(module.parameters()), None)
     require(
-        pixels.is_floating_point(),
+        weight is not None,
+        f"the module must have parameters to know its dtype by, got {type(module).__name__}",
+    )
+    assert weight is not None
+    return weight  # type: ignore[no-any-return]
+
+
+def require_floats(pixels: Tensor, *, or_raw: bool = False) -> None:
+    """Refuse pixels that are no floats, nor 8-bit where those may come raw, or want a gradient."""
+    require(
+        pixels.is_floating_point() or (or_raw and pixels.dtype == torch.uint8),
         f"must have pixels of a float dtype, got {pixels.dtype}; scale and convert them",
     )
     require(
@@ -31,17 +44,33 @@ def require_sizes(value: Input, *, tokens: int) -> None:
     )
 
 
-def copy_ends(rows: Tensor, sources: Sequence[Tensor]) -> None:
-    """Write tensors end to end from row 0, without waiting; one kernel where they are on the device."""
+def copy_ends(rows: Tensor, sources: Sequence[Tensor], affine: Affine | None = None) -> None:
+    """Write tensors end to end from row 0, without waiting.
+
+    Few kernels where they are on the device and of one dtype; 8-bit ones are normalised by `affine`.
+    What lies in pageable host memory is staged by the driver, which keeps the host busy but not the
+    device waiting; give pinned or device tensors where that matters.
+    """
     total = sum(len(source) for source in sources)
-    if sources and all(s.device == rows.device and s.dtype == rows.dtype for s in sources):
-        torch.cat(list(sources), out=rows[:total])
-        return
+    kinds = {source.dtype for source in sources}
+    if len(kinds) == 1 and all(source.device == rows.device for source in sources):
+        if kinds == {rows.dtype}:
+            torch.cat(list(sources), out=rows[:total])
+            return
+        sources = [torch.cat(list(sources))]
     ends = accumulate(len(source) for source in sources)
     for source, end in zip(sources, ends, strict=True):
-        # Another dtype is converted on the device: on the host that takes longer than the copy.
-        moved = source.to(rows.device, non_blocking=True)
-        rows[end - len(source) : end].copy_(moved, non_blocking=True)
+        _write(rows[end - len(source) : end], source, affine)
+
+
+def _write(rows: Tensor, source: Tensor, affine: Affine | None) -> None:
+    """Write one tensor; what is converted is converted on the device, where that is quicker."""
+    other = source.dtype != rows.dtype
+    moved = source.to(rows.device, non_blocking=True) if other else source
+    if affine is not None and source.dtype == torch.uint8:
+        affine.write(rows, moved)
+    else:
+        rows.copy_(moved, non_blocking=True)
 
 
 def lengthened(rows: Tensor, count: int) -> Tensor:

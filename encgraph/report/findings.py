@@ -101,7 +101,7 @@ def _faster_predicted(prediction: CardPrediction | None, question: str) -> Verdi
         question=question,
         answer=f"Predicted {factor(speedup)}",
         tone="plain",
-        lines=(f"{unmeasured}; predicted for {prediction.card}", *sizes),
+        lines=(f"{unmeasured}; predicted for {prediction.encoder} on {prediction.card}", *sizes),
     )
 
 
@@ -136,7 +136,8 @@ def _memory(report: Report) -> Verdict:
         lines = tuple(line for line in (*parts(memory).split(", "), peak) if line)
         return Verdict(question=question, answer=mib(memory.total_bytes), tone="plain", lines=lines)
     if predicted is not None and report.prediction is not None:
-        lines = (f"Not measured; for {report.prediction.card}", *parts(predicted).split(", "))
+        of = f"{report.prediction.encoder} on {report.prediction.card}"
+        lines = (f"Not measured; for {of}", *parts(predicted).split(", "))
         answer = f"Predicted {mib(predicted.total_bytes)}"
         return Verdict(question=question, answer=answer, tone="plain", lines=lines)
     return Verdict(

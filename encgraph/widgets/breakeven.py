@@ -1,5 +1,6 @@
 """The break-even map: where one replay, several replays or eager is fastest, and where the traffic lies."""
 
+from dataclasses import replace
 from typing import Any
 
 import ipywidgets
@@ -20,13 +21,19 @@ from encgraph.widgets.plots import Plot
 
 CHOICES = ("replay", "split", "eager")
 COLOURS = ("#2A7AB8", "#E3A008", "#8E8E8E")
+COMPILED = "this plan, compiled"
 CELLS = 56
 """Cells of the map along each side."""
 _MOST_DOTS = 400
 
 
 def break_even(
-    costs: Costs, traffic: Traffic, *, plan: Plan | None = None, limits: Limits | None = None
+    costs: Costs,
+    traffic: Traffic,
+    *,
+    plan: Plan | None = None,
+    limits: Limits | None = None,
+    compiled: Costs | None = None,
 ) -> "BreakEven":
     """Map captured against real tokens by what is predicted fastest, the traffic laid over it.
 
@@ -35,23 +42,25 @@ def break_even(
         traffic: What is laid over the map and whose latencies are drawn beside it.
         plan: The plan to look at; the best fitted one by default.
         limits: Of that fit.
+        compiled: What replays and eager runs cost with a compiled block; one more strategy.
 
     Raises:
         ValueError: If the traffic is empty.
     """
     case = Case.of(traffic, costs, limits=limits)
-    return BreakEven(case, plan or case.fit.best.plan)
+    return BreakEven(case, plan or case.fit.best.plan, compiled=compiled)
 
 
 class BreakEven(panels.Panel):
     """See `break_even`."""
 
-    def __init__(self, case: Case, plan: Plan) -> None:
+    def __init__(self, case: Case, plan: Plan, *, compiled: Costs | None = None) -> None:
         self.case = case
+        self.compiled = replace(case, costs=compiled) if compiled else None
         self.laid = panels.dropdown(
-            "traffic under",
-            ("this plan", "vLLM's doubling"),
-            tip="whose replays are laid over the map",
+            "by strategy",
+            ("this plan", "vLLM's doubling", *([COMPILED] if compiled else [])),
+            tip="whose costs colour the map and whose replays are laid over it",
         )
         self.items = panels.slider(
             "items of a request", value=4, low=1, high=64, tip="how finely a request can be split"
@@ -72,48 +81,53 @@ class BreakEven(panels.Panel):
             self.table,
             self.note,
         )
-        how = "coloured by predicted time, " if case.costs.recorded else "not measured here: "
-        self.note.value = panels.note(
-            f"{how}costs {case.costs.source}; a request over a budget is split into as many equal "
-            "replays as it needs, if it has the items"
-        )
         self._doubled = case.judged(case.doubling, pack="ascending")
-        self._eager = case.judged(case.off)
-        self._charts: dict[int, tuple[Any, Any]] = {}
-        self._floors = {
+        self._charts: dict[tuple[int, bool], tuple[go.Figure, str]] = {}
+        fixed = {
+            "vLLM's doubling": self._doubled.prediction.by_request_ms,
+            "eager": case.judged(case.off).prediction.by_request_ms,
             "floor: a graph of exactly each size": case.exact_ms(),
             "floor: arithmetic": _arithmetic_ms(case),
         }
-        self.laid.observe(self._draw_map, "value")
+        self._fixed = {name: np.sort(ms) for name, ms in fixed.items()}
+        self.laid.observe(self._planned, "value")
         self.items.observe(self._draw_map, "value")
         self.percentile.observe(self._draw_latency, "value")
         self.observe(self._planned, "plan")
         self.plan = plan
 
+    @property
+    def _seen(self) -> Case:
+        """The traffic as the strategy chosen runs it."""
+        return self.compiled if self.compiled and self.laid.value == COMPILED else self.case
+
     def _planned(self, _: Any = None) -> None:
-        self._judged = self.case.judged(self.plan)
+        self.note.value = panels.note(
+            f"coloured by predicted time, {panels.priced(self._seen.costs)}; a request over a "
+            "budget is split into as many equal replays as it needs, if it has the items"
+        )
         self._draw_map()
         self._draw_latency()
 
     def _draw_map(self, _: Any = None) -> None:
-        judged = self._judged if self.laid.value == "this plan" else self._doubled
-        items = self.items.value
-        if items not in self._charts:
-            self._charts[items] = chart(self.case, items)
-        tokens, cells = self._charts[items]
-        shares = [float((cells == n).mean()) for n in range(3)]
-        said = ", ".join(f"{c} {s:.0%}" for c, s in zip(CHOICES, shares, strict=True))
-        self.map.draw(_map(tokens, cells, judged), f"Break-even map: {said} of the cells")
+        doubled, seen = self.laid.value == "vLLM's doubling", self._seen
+        key = (self.items.value, seen is self.case)
+        if key not in self._charts:
+            tokens, cells = chart(seen, self.items.value)
+            shares = [float((cells == n).mean()) for n in range(3)]
+            said = ", ".join(f"{c} {s:.0%}" for c, s in zip(CHOICES, shares, strict=True))
+            self._charts[key] = _map(tokens, cells), f"Break-even map: {said} of the cells"
+        drawn, told = self._charts[key]
+        _lay(drawn, self._doubled if doubled else seen.judged(self.plan))
+        self.map.draw(drawn, told)
 
     def _draw_latency(self, _: Any = None) -> None:
         share = self.percentile.value / 100
-        curves = {
-            "this plan": np.array(self._judged.prediction.by_request_ms),
-            "vLLM's doubling": np.array(self._doubled.prediction.by_request_ms),
-            "eager": np.array(self._eager.prediction.by_request_ms),
-            **self._floors,
-        }
-        read = {n: float(np.quantile(v, share, method="inverted_cdf")) for n, v in curves.items()}
+        curves = {"this plan": np.sort(self.case.judged(self.plan).prediction.by_request_ms)}
+        if self._seen is not self.case:
+            curves[COMPILED] = np.sort(self._seen.judged(self.plan).prediction.by_request_ms)
+        curves |= self._fixed
+        read = {name: float(_at(ms, [share])[0]) for name, ms in curves.items()}
         self.latency.draw(
             _latency(curves, self.percentile.value),
             f"Latency by percentile; at {self.percentile.value}: "
@@ -123,6 +137,12 @@ class BreakEven(panels.Panel):
         rows = [[n, f"{ms:.2f}", f"{ms / best:.2f}"] for n, ms in read.items()]
         columns = (f"p{self.percentile.value} of held-out requests", "ms", "over this plan")
         self.table.value = panels.table(columns, rows)
+
+
+def _at(ascending: Any, shares: Any) -> Any:
+    """Smallest values with these shares at or below; as `numpy.quantile`, of what is sorted."""
+    index = np.ceil(np.asarray(shares) * len(ascending) - 1e-9).astype(int) - 1
+    return ascending[np.maximum(index, 0)]
 
 
 def _arithmetic_ms(case: Case) -> Any:
@@ -176,7 +196,7 @@ def _load(tokens: float, items: float, area: int) -> Load:
     )
 
 
-def _map(tokens: Any, cells: Any, judged: Judged) -> go.Figure:
+def _map(tokens: Any, cells: Any) -> go.Figure:
     scale = [[at, COLOURS[n]] for n in range(3) for at in (n / 3, (n + 1) / 3)]
     heat = go.Heatmap(
         uid="map",
@@ -197,37 +217,39 @@ def _map(tokens: Any, cells: Any, judged: Judged) -> go.Figure:
             "title": {"text": "fastest"},
         },
     )
-    drawn = template.figure(heat, _dots(judged), x="real tokens", y="captured tokens")
+    drawn = template.figure(heat, _DOTS, x="real tokens", y="captured tokens")
     ticks = template.log_tokens(int(tokens[0]), int(tokens[-1]))
     span = [float(np.log10(tokens[0])), float(np.log10(tokens[-1]))]
     drawn.update_xaxes(**ticks, range=span).update_yaxes(**ticks, range=span)
     return drawn.update_layout(height=400, uirevision="kept", margin={"t": 48})
 
 
-def _dots(judged: Judged) -> go.Scatter:
+_DOTS = go.Scatter(
+    uid="traffic",
+    name="replays of the traffic, larger where more frequent",
+    mode="markers",
+    marker={"color": "rgba(255,255,255,0.35)", "line": {"width": 1.6, "color": "#1B1B1B"}},
+    hovertemplate="%{customdata:,.0f} replays: %{x:,} of %{y:,} tokens<extra></extra>",
+)
+
+
+def _lay(drawn: go.Figure, judged: Judged) -> None:
     """One dot for each size of replay, larger where it occurs more often."""
     counted: dict[tuple[int, int], float] = {}
     for real, budget, often in judged.replays:
         counted[real, budget] = counted.get((real, budget), 0) + often
     top = sorted(counted.items(), key=lambda pair: -pair[1])[:_MOST_DOTS]
     most = max(counted.values(), default=1)
-    return go.Scatter(
-        uid="traffic",
-        name="replays of the traffic, larger where more frequent",
-        mode="markers",
+    drawn.data[1].update(
         x=[key[0] for key, _ in top],
         y=[key[1] for key, _ in top],
-        marker={
-            "size": [4 + 22 * (n / most) ** 0.5 for _, n in top],
-            "color": "rgba(255,255,255,0.35)",
-            "line": {"width": 1.6, "color": "#1B1B1B"},
-        },
+        marker_size=[4 + 22 * (n / most) ** 0.5 for _, n in top],
         customdata=[n for _, n in top],
-        hovertemplate="%{customdata:,.0f} replays: %{x:,} of %{y:,} tokens<extra></extra>",
     )
 
 
 _LINES = {
+    COMPILED: ("#7B68C8", "longdash"),
     "this plan": (template.STRATEGY_COLOURS["ours"], "solid"),
     "vLLM's doubling": (template.STRATEGY_COLOURS["doubling"], "dash"),
     "eager": (template.ROUTE_COLOURS[Route.EAGER], "dashdot"),
@@ -243,7 +265,7 @@ def _latency(curves: dict[str, Any], percentile: int) -> go.Figure:
             uid=name,
             name=name,
             x=shares,
-            y=np.quantile(ms, np.array(shares) / 100, method="inverted_cdf").tolist(),
+            y=_at(ms, np.array(shares) / 100).tolist(),
             mode="lines",
             line={"color": _LINES[name][0], "dash": _LINES[name][1], "width": 2},
             hovertemplate=f"p%{{x}}: %{{y:.2f}} ms<extra>{name}</extra>",

@@ -1,7 +1,7 @@
 """One traffic on one card, prepared for exploring: fitted once, so that every move of a control is a look-up."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ FIT_SHARE = 0.5
 VLLM_LARGEST = 8192
 """Largest budget that vLLM infers under its default limit on batched tokens."""
 Requests = Sequence[Sequence[Item]]
+_MOST_KNOWN = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +66,7 @@ class Case:
     fit: Fit
     doubling: Plan
     """The budgets that vLLM infers."""
+    _known: dict[tuple[Plan, str, bool], Judged] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, traffic: Traffic, costs: Costs, *, limits: Limits | None = None) -> "Case":
@@ -99,8 +101,15 @@ class Case:
 
     def judged(self, plan: Plan, *, pack: sweep.Rule = "", fit_on: bool = False) -> Judged:
         """Judge a plan on the held-out requests, or on those it was fitted on."""
-        side = self.fit_on if fit_on else self.held_out
         rule = pack or self.limits.pack
+        key = (plan, str(rule), fit_on)
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = self._judged(plan, rule, self.fit_on if fit_on else self.held_out)
+        return self._known[key]
+
+    def _judged(self, plan: Plan, rule: sweep.Rule, side: Side) -> Judged:
         outcome = sweep.pack(side.batches, plan, costs=self.costs, rule=rule)
         every = np.ones(len(side.requests))
         prediction = judging.predict(

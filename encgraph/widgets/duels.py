@@ -164,6 +164,8 @@ def packing_duel(batch: Sequence[Item], plan: Plan, costs: Costs) -> "PackingDue
 class PackingDuel(panels.Panel):
     """See `packing_duel`; with several batches a slider chooses among them."""
 
+    _linked: Sequence[Any] = ()
+
     def __init__(self, batches: Sequence[Sequence[Item]], plan: Plan, costs: Costs) -> None:
         require(
             bool(batches) and all(batches), "a duel needs a batch of at least one item, got none"
@@ -181,9 +183,11 @@ class PackingDuel(panels.Panel):
         self.batch.layout.display = None if len(batches) > 1 else "none"
         self.step = panels.slider("items packed", value=0, low=0, high=1, tip="step of every rule")
         self.play = ipywidgets.Play(interval=900, min=0, max=1, tooltip="pack item by item")
-        ipywidgets.jslink((self.play, "value"), (self.step, "value"))
         self.lanes, self.table = Lanes(), ipywidgets.HTML()
-        ipywidgets.jslink((self.step, "value"), (self.lanes, "step"))
+        self._linked = [
+            ipywidgets.jslink((self.play, "value"), (self.step, "value")),
+            ipywidgets.jslink((self.step, "value"), (self.lanes, "step")),
+        ]
         super().__init__(
             f"packing duel: {len(batches):,} batch{'es' if len(batches) > 1 else ''}",
             panels.controls(self.batch, self.play, self.step),
@@ -193,6 +197,12 @@ class PackingDuel(panels.Panel):
         self.batch.observe(self._show, "value")
         self.observe(self._show, "plan")
         self.plan = plan
+
+    def close(self) -> None:
+        """Close the links too."""
+        for link in self._linked:
+            link.close()
+        super().close()
 
     def _show(self, _: Any = None) -> None:
         batch = self.batches[self.batch.value - 1][:MOST_ITEMS]
@@ -213,11 +223,11 @@ class PackingDuel(panels.Panel):
             if len(batch) <= EXACT_ITEMS
             else f"cheapest is exact up to {EXACT_ITEMS} items and a bounded search above"
         )
-        source = "" if self.costs.recorded else "not measured on this card: "
         columns = ("rule", "replays", "padding tokens", "items left for eager", "predicted, ms")
-        return panels.table(columns, rows) + panels.note(
-            f"{how}; costs {source}{self.costs.source}"
-        )
+        more = len(self.batches[self.batch.value - 1]) - len(batch)
+        if more:
+            how = f"the first {len(batch)} of {len(batch) + more:,} items; {how}"
+        return panels.table(columns, rows) + panels.note(f"{how}; {panels.priced(self.costs)}")
 
 
 def _row(title: str, frame: Frame) -> list[str]:

@@ -19,6 +19,7 @@ from encgraph.widgets.breakeven import BreakEven
 from encgraph.widgets.cases import VLLM_LARGEST, Case
 from encgraph.widgets.duels import PackingDuel
 from encgraph.widgets.ruler import BudgetRuler
+from encgraph.widgets.shards import Sharding
 from encgraph.widgets.strata import MemoryStrata
 
 ENGINES = ("encgraph", "vllm")
@@ -61,6 +62,7 @@ class Explorer(panels.Panel):
         self.card = panels.dropdown("card", known, tip="whose recorded curve predicts")
         self.card.layout.display = "none" if costs else None
         self.engine = panels.dropdown("plan for", ENGINES, tip="whose packing rules apply")
+        self._given, self._links = costs, list[traitlets.dlink]()
         self._priced = cache(lambda card: costs or cards.price(size, on=card))
         self._cased = cache(self._case)
         self.parts = ipywidgets.VBox(layout=panels.WIDE)
@@ -90,21 +92,34 @@ class Explorer(panels.Panel):
     def _build(self, _: Any = None) -> None:
         """Make the parts anew for another card or engine, and link them to the ruler's plan."""
         case = self._cased(self.card.value, self.engine.value)
+        before, self._links = self._links, []
+        for link in before:
+            link.unlink()
         self.ruler = BudgetRuler(case)
         points = cards.recorded(self.size, self.card.value) if case.costs.recorded else ()
         plan, self.result.engine = self.ruler.plan, self.engine.value
         self.duel = PackingDuel(_batches(case), plan, case.costs)
-        self.breakeven = BreakEven(case, plan)
+        self.breakeven = BreakEven(case, plan, compiled=self._compiled())
         self.memory = MemoryStrata(plan, case.costs, points)
         self._links = [
             traitlets.dlink((self.ruler, "plan"), (part, "plan"))
             for part in (self.duel, self.breakeven, self.memory, self.result, self)
         ]
+        self.sharding = Sharding(case.held_out.requests, self.size, case.costs)
         tabs = ipywidgets.Tab(
-            (self.breakeven, self.duel, self.memory),
-            titles=("latency", "packing", "memory"),
+            (self.breakeven, self.duel, self.memory, self.sharding),
+            titles=("latency", "packing", "memory", "ranks"),
         )
-        self.parts.children = (self.ruler, tabs)
+        old, self.parts.children = self.parts.children, (self.ruler, tabs)
+        for part in old:
+            panels.close(part)
+
+    def _compiled(self) -> Costs | None:
+        """Costs with a compiled block, where they are on record for the card."""
+        if self._given is not None or self.card.value not in cards.known():
+            return None
+        compiled = cards.price(self.size, on=self.card.value, compiled=True)
+        return compiled if compiled.recorded else None
 
     def tables(self) -> list[str]:
         """The ruler's tables and the result."""

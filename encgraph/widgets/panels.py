@@ -8,6 +8,8 @@ from typing import Any
 import ipywidgets
 import traitlets
 
+from encgraph.costs import Costs
+
 WIDE = {"width": "100%"}
 MIB = 2**20
 CSS = Path(__file__).with_name("panel.css").read_text(encoding="utf-8")
@@ -34,6 +36,14 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         """HTML of what the explorer says now, apart from drawings."""
         return [row.value for row in _htmls(self.children[1:])]
 
+    def close(self) -> None:
+        """Close every control and drawing too, so that a cell run again leaves nothing behind."""
+        for child in self.children:
+            close(child)
+        layout = self.layout
+        super().close()
+        layout.close()
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.title}>"
 
@@ -42,6 +52,17 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         body = "".join(f"<div>{table}</div>" for table in self.tables() if table)
         title = f"<b>{html.escape(self.title)}</b>"
         return {**shown, "text/plain": repr(self), "text/html": f"<div>{title}{body}</div>"}
+
+
+def close(widget: Any) -> None:
+    """Close a widget and what it holds, layouts and styles too."""
+    for child in () if isinstance(widget, Panel) else getattr(widget, "children", ()):
+        close(child)
+    held = [getattr(widget, name, None) for name in ("layout", "style")]
+    widget.close()
+    for part in held:
+        if part is not None:
+            part.close()
 
 
 def _htmls(rows: Sequence[Any]) -> list[ipywidgets.HTML]:
@@ -73,6 +94,11 @@ def _cell(tag: str, text: str, column: int) -> str:
 def note(text: str) -> str:
     """HTML of one sentence, escaped."""
     return f"<span>{html.escape(text)}</span>"
+
+
+def priced(costs: Costs) -> str:
+    """Where predictions come from, in words: a recorded card, or arithmetic and that it is so."""
+    return f"costs {'' if costs.recorded else 'not measured on this card: '}{costs.source}"
 
 
 def hint(text: str) -> ipywidgets.Label:

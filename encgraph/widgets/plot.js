@@ -1,14 +1,19 @@
 // plotly.js is loaded once a page: the first plot asks its kernel for it, all others wait for the same copy.
-function library(model) {
+function library(model, el) {
   const shared = (globalThis.encgraphPlotly ??= {});
   shared.ready ??= new Promise((resolve) => { shared.resolve = resolve; });
   if (!shared.plotly) {
     model.on("msg:custom", (message, buffers) => receive(shared, message, buffers));
-    const stale = !shared.asked || Date.now() - shared.asked > 30000;
-    if (stale) {
+    const ask = () => {
       shared.asked = Date.now();
       model.send({ wants: "plotly" });
-    }
+    };
+    if (!shared.asked) ask();
+    // the plot that asked may have lost its kernel before the answer came
+    const retry = setInterval(() => {
+      if (shared.plotly || !el.isConnected) clearInterval(retry);
+      else if (Date.now() - shared.asked > 5000) ask();
+    }, 5000);
   }
   return shared.ready;
 }
@@ -102,17 +107,22 @@ async function render({ model, el }) {
   const label = () => plot.setAttribute("aria-label", model.get("label"));
   model.on("change:label", label);
   label();
-  const plotly = await library(model);
+  const plotly = await library(model, el);
   const place = handles(model, plot, layer);
   let busy = false, again = false;
   const draw = async () => {
     if (!model.get("drawn")) return;
     if (busy) { again = true; return; }
     busy = true;
-    const { data, layout } = JSON.parse(model.get("drawn"));
-    await plotly.react(plot, data, { autosize: true, ...layout }, { responsive: true, displaylogo: false, displayModeBar: false });
-    place();
-    busy = false;
+    try {
+      const { data, layout } = JSON.parse(model.get("drawn"));
+      // plotly sizes itself by its box, which has no height of its own
+      plot.style.height = `${layout.height ?? layout.template?.layout?.height ?? 340}px`;
+      await plotly.react(plot, data, { autosize: true, ...layout }, { responsive: true, displaylogo: false, displayModeBar: false });
+      place();
+    } finally {
+      busy = false;
+    }
     if (again) { again = false; draw(); }
   };
   model.on("change:drawn", draw);

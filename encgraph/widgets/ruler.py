@@ -92,8 +92,10 @@ class BudgetRuler(panels.Panel):
     def _counted(self, _: Any = None) -> None:
         plan = self.fitted
         self._settling = True
-        self.plot.tokens = [g.tokens for g in plan.graphs[:MOST_HANDLES]]
-        self._settling = False
+        try:
+            self.plot.tokens = [g.tokens for g in plan.graphs[:MOST_HANDLES]]
+        finally:  # an interrupt here must not leave the handles dead
+            self._settling = False
         self._show(plan)
 
     def _optimum(self, plan: Plan, judged: Judged) -> list[str]:
@@ -118,8 +120,7 @@ class BudgetRuler(panels.Panel):
         rows = [_row("these budgets", plan, judged, case), self._optimum(plan, judged)]
         self.judged = judged
         self.table.value = panels.table(COLUMNS, rows + self._others)
-        source = ("" if case.costs.recorded else "not measured on this card: ") + case.costs.source
-        self.note.value = panels.note(f"{case.how}; costs {source}")
+        self.note.value = panels.note(f"{case.how}; {panels.priced(case.costs)}")
         self.plan = plan
         self._redraw()
 

@@ -43,21 +43,20 @@ class MemoryStrata(panels.Panel):
             value=True,
             tip="off: buffers and a pool of its own for each graph",
         )
-        self.plot, self.measured = Plot(), Plot()
-        self.table, self.note = ipywidgets.HTML(), ipywidgets.HTML()
-        beside = [self.measured] if self.captures else []
+        self.plot, self.table, self.note = Plot(), ipywidgets.HTML(), ipywidgets.HTML()
+        self.measured = Plot() if self.captures else None
         super().__init__(
             f"memory strata: {plan.encoder}",
             panels.controls(self.sharing),
             self.plot,
             self.table,
-            *beside,
+            *([self.measured] if self.measured else []),
             self.note,
         )
-        if self.captures:
+        if self.measured:
             self.measured.draw(compared(self.captures, costs), _agreement(self.captures, costs))
         said = _agreement(self.captures, costs) if self.captures else "no capture on record for it"
-        self.note.value = panels.note(f"{said}; costs {costs.source}")
+        self.note.value = panels.note(f"{said}; {panels.priced(costs)}")
         self.sharing.observe(self._show, "value")
         self.observe(self._show, "plan")
         self.plan = plan

@@ -4,8 +4,8 @@ import pytest
 from lab import WAIT_MS, Open
 from playwright.sync_api import Locator, Page, expect
 
-from encgraph import budgets, cards, sizes, traffic
-from encgraph.budgets import Limits, Target
+from encgraph import budgets, cards, sizes, traffic, widgets
+from encgraph.budgets import Limits
 from encgraph.widgets import ruler
 from encgraph.widgets.cases import Case
 
@@ -26,6 +26,17 @@ def case() -> Case:
 
 def cell(table: Locator, row: int, column: int) -> Locator:
     return table.locator("tr").nth(row).locator("th, td").nth(column)
+
+
+def ranks_follow_the_rule(page: Page, known: Case) -> None:
+    """Choose another balance rule on the linked explorer's last tab."""
+    page.get_by_role("tab", name="ranks").click()
+    page.get_by_label("balance rule").select_option("count")
+    view = widgets.sharding(known.held_out.requests, SIZE, known.costs)
+    view.rule.value = "count"
+    expect(page.locator(".encgraph-plot [role=img]").filter(visible=True).last).to_have_attribute(
+        "aria-label", re.compile(f"slowest {view.looked.makespan_ms:.2f} ms")
+    )
 
 
 def padding_drawn(page: Page) -> list[float]:
@@ -86,46 +97,6 @@ def test_slider_and_handles_of_the_explorer_give_what_the_library_computes(
     drawing = ruler.drawing(known, moved, known.judged(moved))
     [padding] = [trace.y for trace in drawing.data if trace.name == "padding"]
     assert padding_drawn(page) == pytest.approx(list(padding))
+    ranks_follow_the_rule(page, known)
     page.get_by_label("plan for").select_option("vllm")
     expect(page.get_by_label("vLLM flags")).to_have_value(re.compile("--compilation-config"))
-
-
-def test_a_duel_plays_and_steps_in_the_dark(dark_lab: tuple[str, str], open_and_run: Open) -> None:
-    page = open_and_run(
-        dark_lab,
-        "duel",
-        SETUP,
-        "batch = [Item(tokens=n, patches=4 * n) for n in (250, 60, 4)]\n"
-        "widgets.packing_duel(batch, doubling(64, 512, target=Target(size=size)), costs)",
-    )
-    lanes = page.locator(".encgraph-lane")
-    expect(lanes).to_have_count(3)
-    ascending = lanes.first
-    expect(ascending.locator(".item")).to_have_count(3)
-    expect(ascending.locator(".encgraph-said")).to_contain_text(
-        "B(64) + B(250) = 64 + 256 < 512 = B(314)"
-    )
-    page.locator(".noUi-handle").last.focus()
-    page.keyboard.press("ArrowLeft")
-    expect(ascending.locator(".item")).to_have_count(2)
-    page.locator(".widget-play button").first.click()
-    expect(ascending.locator(".item")).to_have_count(3)
-    assert page.locator("body").get_attribute("data-jp-theme-light") == "false"
-    plan = budgets.doubling(64, 512, target=Target(size=SIZE))
-    assert {g.tokens for g in plan.graphs} >= {
-        int(text) for text in ascending.locator(".budget").all_inner_texts()
-    }
-
-
-def test_a_safeguard_taken_away_lets_nan_reach_live_rows(
-    lab: tuple[str, str], open_and_run: Open
-) -> None:
-    page = open_and_run(lab, "stale", "from encgraph import widgets\nwidgets.stale_state()")
-    page.locator(".js-plotly-plot .main-svg").first.wait_for()
-    explorer = page.locator(".encgraph-explorer")
-    expect(explorer).to_contain_text("all 75 live rows are right")
-    page.get_by_label("own, cleared attention slab").uncheck()
-    expect(explorer).to_contain_text("75 of 75 live rows are wrong, first after block 2")
-    page.wait_for_function(
-        "() => document.querySelector('.js-plotly-plot').data[0].z[0][2] === 5", timeout=WAIT_MS
-    )

@@ -1,0 +1,122 @@
+"""Time an encoder's graphs against its eager forwards, batch by batch; see `encoder_table.py`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from encoder_rows import Table
+
+from encgraph import measure, packing
+from encgraph.checks.subject import Subject
+from encgraph.encoders.protocol import Input
+from encgraph.records import (
+    DIMENSIONS,
+    Bin,
+    Capacity,
+    Item,
+    Load,
+    Packing,
+    Plan,
+    Route,
+    Step,
+)
+from encgraph.results import Latency, Measurement
+from encgraph.runner import EncoderRunner
+
+COUNTS = (1, 8, 32)
+"""Typical items a batch."""
+SETTLING = 2
+"""Untimed rounds before the timed ones."""
+
+
+def speeds(table: Table, family: str) -> Iterator[Measurement]:
+    """A row of what the graphs hold, and for each batch one of ours and one of each eager."""
+    subject, steps = table.subject(family), []
+
+    def observe(step: Step) -> AbstractContextManager[None]:
+        steps.append(step)
+        return nullcontext()
+
+    batches = [subject.batch(*[table.choice(family).length] * count) for count in COUNTS]
+    loads = [subject.load(batch) for batch in batches]
+    encoder, spec = subject.encoder, subject.encoder.spec
+    plan = Plan(graphs=tuple(map(exact, loads)), encoder=spec.name, attention=spec.attention)
+    with EncoderRunner(
+        encoder=encoder, plan=plan, backend=subject.backend, packer=one_replay
+    ) as runner:
+        memory = runner.capture()
+        assert runner.graphs is not None
+        seconds = sum(graph.seconds for graph in runner.graphs.graphs)
+        yield table.row(
+            spec.name,
+            "encgraph",
+            attention=spec.attention,
+            route=Route.CAPTURE,
+            memory=memory,
+            numbers={"capture_s": seconds, "graphs_count": float(len(plan.graphs))},
+        )
+        systems = {
+            "encgraph": runner.execute,
+            "eager": encoder.eager,
+            "eager_stock": encoder.stock().eager,
+        }
+        for batch, load in zip(batches, loads, strict=True):
+            runner.observe = observe
+            steps.clear()
+            runner.execute(batch)
+            replays = sum(step.route is Route.REPLAY for step in steps)
+            runner.observe = lambda step: nullcontext()
+            latencies = timed(table, systems, batch)
+            yield from speed_rows(table, subject, load, latencies, replays=replays)
+
+
+def one_replay(plan: Plan) -> packing.Packer:
+    """Pack a whole batch into the smallest graph that holds it."""
+
+    def pack(items: Sequence[Item]) -> Packing:
+        load = Load.of(items)
+        graph = next(i for i, capacity in enumerate(plan.graphs) if capacity.holds(load))
+        everything = tuple(range(len(items)))
+        part = Bin(items=everything, graph=graph, capacity=plan.graphs[graph], load=load)
+        return Packing(bins=(part,))
+
+    return pack
+
+
+def exact(load: Load) -> Capacity:
+    """The capacity that a load fills: what padding costs is a matter of the plan, not the encoder."""
+    return Capacity(**{name: getattr(load, name) for name in DIMENSIONS})
+
+
+def timed(
+    table: Table, systems: Mapping[str, measure.Execute], batch: Sequence[Input]
+) -> dict[str, Latency]:
+    """Wall time of one batch by every system, in turning order, a sample a round."""
+    device = torch.device(table.given.device)
+
+    def run(rounds: int) -> dict[str, list[float]]:
+        return measure.interleaved(systems, [batch] * rounds, device=device, repeats=1, warmups=0)
+
+    run(SETTLING)
+    samples = run(table.given.samples)
+    return {name: measure.latency(ms, warmups=SETTLING) for name, ms in samples.items()}
+
+
+def speed_rows(
+    table: Table, subject: Subject, load: Load, latencies: Mapping[str, Latency], *, replays: int
+) -> Iterator[Measurement]:
+    """Each system's time; ours with how many times faster it is than the best eager."""
+    best = min(latency.p50_ms for name, latency in latencies.items() if name != "encgraph")
+    spec = subject.encoder.spec
+    for name, latency in latencies.items():
+        ours = name == "encgraph"
+        extra = {"speedup_ratio": best / latency.p50_ms, "replays_count": float(replays)}
+        yield table.row(
+            spec.name,
+            name,
+            attention=spec.attention if name != "eager_stock" else "sdpa",
+            route=Route.REPLAY if ours else Route.EAGER,
+            load=load,
+            latency=latency,
+            numbers={"items_count": float(load.items), **(extra if ours else {})},
+        )

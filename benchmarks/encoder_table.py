@@ -1,0 +1,162 @@
+"""Prove and time one real size of every family on this card, a family at a time, into one table.
+
+    python benchmarks/encoder_table.py --out data/measurements
+
+Appends to OUT/<card>/encoders.jsonl, for each family: a line of all checks of `encgraph check` with their
+error figures, and lines of speed at 1, 8 and 32 typical items, replayed from graphs that fit exactly and
+by the eager forwards, interleaved. What a check found wrong goes to encoders.txt beside it. Rows that are
+there for these versions of torch, transformers and encgraph are skipped, so an interrupted run goes on
+where it stopped; a family that fails, or takes too long, is a row too. A failure that leaves the card
+unusable to the process starts the script again. `--list-missing` runs nothing.
+
+On a machine without a card: --tiny --out DIR.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from encoder_rows import CHOICES, Table
+from encoder_speeds import speeds
+
+from encgraph import meters
+from encgraph.checks import suite
+from encgraph.checks.checked import Checked
+from encgraph.results import Measurement
+
+
+class OutOfTime(BaseException):
+    """A family took longer than it may; no `except Exception` on the way swallows it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Interrupt what runs inside after so many seconds."""
+
+    def stop(number: int, frame: object) -> None:
+        raise OutOfTime(f"took longer than the {seconds:g} s it may")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def checks_row(table: Table, name: str, attention: str, found: Sequence[Checked]) -> Measurement:
+    """All checks in one row: how many passed, which, and every figure."""
+    numbers = {f"{one.name}_{figure}": v for one in found for figure, v in one.figures.items()}
+    for one in found:
+        if one.passed is not None:
+            numbers[f"passed_{one.name}_count"] = float(one.passed)
+    numbers["passed_count"] = float(sum(one.passed is True for one in found))
+    numbers["failed_count"] = float(sum(one.passed is False for one in found))
+    numbers["not_run_count"] = float(len(suite.NAMES) - sum(o.passed is not None for o in found))
+    return table.row(name, "checks", attention=attention, numbers=numbers)
+
+
+def check(table: Table, family: str) -> tuple[list[Measurement], list[str]]:
+    """Run every check; what was found before time ran out is kept."""
+    name, attention, stopped = table.choice(family).size, "auto", ""
+    found: list[Checked] = []
+    try:
+        with limited(table.given.time_limit_s):
+            subject = table.subject(family)
+            attention = subject.encoder.spec.attention
+            found.extend(suite.run(subject))
+    except (Exception, OutOfTime) as error:
+        stopped = why(error)
+    problems = [f"{name} {o.name}: {said}" for o in found if o.passed is False for said in o.detail]
+    row = checks_row(table, name, attention, found)
+    if stopped:
+        numbers = {**row.numbers, "failed_count": row.numbers["failed_count"] + 1}
+        row, problems = replace(row, numbers=numbers), [*problems, f"{name} checks: {stopped}"]
+    return [row], problems
+
+
+def time_it(table: Table, family: str) -> tuple[list[Measurement], list[str]]:
+    """Time a family; a failure is a row without a latency."""
+    name = table.choice(family).size
+    try:
+        with limited(table.given.time_limit_s):
+            return list(speeds(table, family)), []
+    except (Exception, OutOfTime) as error:
+        failed = table.row(name, "encgraph", numbers={"failed_count": 1.0})
+        return [failed], [f"{name} speed: {why(error)}"]
+
+
+def why(error: BaseException) -> str:
+    """The error and the line it came from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    said = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {said} at {Path(last.filename).name}:{last.lineno}"
+
+
+def is_usable(device: torch.device) -> bool:
+    """Whether the process can still use its device; an assert on a card ends that."""
+    try:
+        torch.zeros(1, device=device).item()
+    except RuntimeError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fill the table from the command line."""
+    given = parsed(arguments)
+    table = Table(given=given, environment=meters.environment(given.dtype))
+    missing = table.missing()
+    if given.list_missing:
+        print("\n".join(f"{family} {stage}" for family, stage in missing) or "nothing is missing")
+        return
+    for family, stage in missing:
+        rows, problems = (check if stage == "checks" else time_it)(table, family)
+        table.append(rows, problems)
+        print(f"{family:18} {stage:7} {summary(rows)}", *problems[:3], sep="\n    ", flush=True)
+        if not is_usable(torch.device(given.device)):
+            os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def summary(rows: Sequence[Measurement]) -> str:
+    """One line of a stage."""
+    first = rows[0].numbers
+    if "passed_count" in first:
+        return f"{first['passed_count']:.0f} passed, {first['failed_count']:.0f} failed"
+    ours = [row.numbers for row in rows if "speedup_ratio" in row.numbers]
+    said = (f"{n['items_count']:.0f} items {n['speedup_ratio']:.2f}x" for n in ours)
+    return ", ".join(said) or "failed"
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; `--tiny` fills in what fits a machine without a card."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("data/measurements"))
+    add("--only", default="", help=f"families, comma between them, of {', '.join(CHOICES)}")
+    add("--list-missing", action="store_true")
+    add("--tiny", action="store_true", help="tiny sizes in float32 on the CPU")
+    add("--samples", type=int, default=15)
+    add("--time-limit-s", type=float, default=90.0, help="of each of the two stages of a family")
+    given = parser.parse_args(arguments)
+    unknown = [f for f in given.only.split(",") if f and f not in CHOICES]
+    if unknown:
+        parser.error(f"--only takes families of {', '.join(CHOICES)}, got {', '.join(unknown)}")
+    given.device, given.backend, given.dtype = (
+        ("cpu", "reference", "float32") if given.tiny else ("cuda", "cuda", "bfloat16")
+    )
+    return given
+
+
+if __name__ == "__main__":
+    main()

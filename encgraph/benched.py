@@ -1,0 +1,153 @@
+"""Turn the times of a comparison into measurements: a summary, size regimes and requests a system."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from encgraph import costs, regimes, sidelines
+from encgraph.floors import Kernels
+from encgraph.measure import Execute
+from encgraph.records import Load, Route
+from encgraph.regimes import RequestTimes
+from encgraph.results import Environment, Latency, Measurement, Memory
+from encgraph.runner import EncoderRunner
+from encgraph.systems import Setting
+from encgraph.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class System:
+    """One system under the clock."""
+
+    name: str
+    execute: Execute
+    attention: str
+    compiled: bool
+    runner: EncoderRunner | None = None
+    """None for a system that is not ours."""
+    memory: Memory | None = None
+    """Bytes its graphs hold; None without graphs."""
+    device_bytes: int = 0
+    """What the device lost while its graphs were made, whatever took it; 0 off CUDA."""
+    counted: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> Kernels:
+        """What another system must share for its exact graphs to be this one's floor."""
+        return self.attention, self.compiled
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Timed:
+    """What was timed: medians in ms by request, and the routes that each request took."""
+
+    medians: dict[str, list[float]]
+    routes: dict[str, list[sidelines.Routes]]
+    """Replays and eager runs of each request."""
+    floors: dict[Kernels, dict[int, float]]
+    """Exact graphs, of the sampled requests."""
+    more: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Jitter and host time by system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bench:
+    """What one comparison shares."""
+
+    traffic: Traffic
+    setting: Setting
+    environment: Environment
+    repeats: int
+    tflops: float | None = None
+    """What the card was measured to do; None off a card."""
+
+    def line(self, system: System, **fields: Any) -> Measurement:
+        """One measurement of a system."""
+        return Measurement(
+            experiment=f"bench-{self.traffic.name}",
+            encoder=self.setting.size.name,
+            environment=self.environment,
+            strategy=system.name,
+            attention=system.attention,
+            compiled=system.compiled,
+            traffic=self.traffic.name,
+            **fields,
+        )
+
+
+def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
+    """The summary of a system, a line a size regime, and a line a request."""
+    requests, medians = bench.traffic.requests, timed.medians[system.name]
+    exact = timed.floors.get(system.kernels, {})
+    yield bench.line(
+        system,
+        latency=Latency.of(medians, clock="wall", warmups=1),
+        memory=system.memory,
+        numbers={
+            **_counts(system),
+            **_floors(bench, exact, medians),
+            **timed.more.get(system.name, {}),
+            "device_bytes": float(system.device_bytes),
+            "repeats_count": float(bench.repeats),
+        },
+    )
+    times = [
+        RequestTimes(
+            request=index,
+            tokens=sum(item.tokens for item in request),
+            items=len(request),
+            ours_ms=ms,
+            eager_ms=ms,
+        )
+        for index, (request, ms) in enumerate(zip(requests, medians, strict=True))
+    ]
+    for regime in regimes.by_size(times):
+        yield bench.line(
+            system,
+            latency=Latency.of([t.ours_ms for t in regime.times], clock="wall", warmups=1),
+            numbers={
+                "over_tokens": float(regime.over_tokens),
+                "max_tokens": float(regime.max_tokens or 0),
+            },
+        )
+    for index, (request, ms) in enumerate(zip(requests, medians, strict=True)):
+        yield bench.line(
+            system,
+            request=index,
+            load=Load.of(request),
+            latency=Latency.of([ms], clock="wall", warmups=1),
+            numbers={"exact_floor_ms": exact[index]} if index in exact else {},
+        )
+
+
+def _floors(bench: Bench, exact: Mapping[int, float], medians: Sequence[float]) -> dict[str, float]:
+    """Arithmetic over all requests; exact graphs over the sampled ones, and this system on those."""
+    tflops = bench.tflops or costs.H200_BF16_TFLOPS
+    size = bench.setting.size
+    ideal = [costs.floor_ms(size, Load.of(r), tflops=tflops) for r in bench.traffic.requests]
+    found = {"arithmetic_floor_ms": statistics.fmean(ideal)}
+    if bench.tflops is not None:
+        found["matmul_tflops"] = bench.tflops
+    if exact:
+        found["exact_floor_ms"] = statistics.fmean(exact.values())
+        found["exact_sample_ms"] = statistics.fmean(medians[index] for index in exact)
+        found["exact_sample_count"] = float(len(exact))
+    return found
+
+
+def _counts(system: System) -> dict[str, float]:
+    """Padding, replay rate, capture seconds and graphs; empty for a system that is not ours."""
+    if system.runner is None:
+        return {}
+    counted = system.counted
+    replayed = counted.get(f"{Route.REPLAY}_items", 0)
+    eager = counted.get(f"{Route.FALLBACK}_items", 0) + counted.get(f"{Route.EAGER}_items", 0)
+    budget = counted.get(f"{Route.REPLAY}_budget", 0)
+    made = system.runner.graphs.graphs if system.runner.graphs else []
+    return {
+        "replay_ratio": replayed / max(1, replayed + eager),
+        "padding_ratio": 1 - counted.get(f"{Route.REPLAY}_real", 0) / budget if budget else 0.0,
+        "capture_s": sum(graph.seconds for graph in made),
+        "graphs_count": float(len(made)),
+    }

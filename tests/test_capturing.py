@@ -1,0 +1,105 @@
+"""What stops a capture is said, forgotten by the card, and leaves the rest usable."""
+
+import pytest
+import torch
+from helpers import BACKENDS, batch, plan, tiny
+
+from encgraph import capturing, graphs
+from encgraph.encoders import compiling
+from encgraph.errors import CaptureError
+from encgraph.graphs import State
+
+ASKED = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.80 GiB "
+    "of which 11.51 GiB is free. Including non-PyTorch memory, this process has 1 GiB in use."
+)
+
+
+class RunsOut:
+    """An adapter whose forward runs out of memory for some budgets; on a card, truly."""
+
+    def __init__(self, encoder, budgets):
+        self.encoder, self.budgets = encoder, budgets
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def forward(self, buffers, capacity):
+        if capacity.tokens in self.budgets:
+            if buffers["pixels"].is_cuda:
+                taken = torch.empty(2**28, device="cuda")  # the failed pool would hold it
+                torch.empty(2**44, dtype=torch.uint8, device="cuda").add_(taken[0])
+            raise torch.OutOfMemoryError(ASKED)
+        return self.encoder.forward(buffers, capacity)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_out_of_memory_names_the_budget_and_leaves_the_rest_usable(backend):
+    encoder = tiny(backend)
+    with graphs.capture(RunsOut(encoder, {64}), plan(16, 64, 128), backend=backend) as made:
+        assert made.state is State.PARTIAL
+        failure = made.graphs[1].failure
+        assert "out of memory: the budget of 64 tokens asked for" in failure
+        assert "free; plan smaller or fewer budgets" in failure
+        packed = made.replay(made.graphs[2].capacity, batch([(16, 16)], encoder))
+        assert torch.isfinite(packed).all()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_memory_of_a_failed_capture_returns():
+    encoder = tiny("cuda")
+    graphs.capture(encoder, plan(16), backend="cuda").clear()  # what loads on first use has loaded
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    with graphs.capture(RunsOut(encoder, {128}), plan(16, 128), backend="cuda"):
+        assert torch.cuda.memory_reserved() - before < 2**28
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= before
+
+
+def test_what_was_asked_and_what_was_free_are_read_from_the_message():
+    said = capturing.explain(torch.OutOfMemoryError(ASKED), plan(64).graphs[0])
+    assert said == (
+        "out of memory: the budget of 64 tokens asked for 20.00 GiB, 11.51 GiB free; "
+        "plan smaller or fewer budgets"
+    )
+
+
+def test_running_out_behind_another_error_is_found():
+    try:
+        try:
+            raise torch.OutOfMemoryError(ASKED)
+        finally:
+            raise RuntimeError("the capture was invalidated")
+    except RuntimeError as error:
+        assert capturing.explain(error).startswith("out of memory: the buffers asked for 20.00 GiB")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_second_graph_set_beside_the_first_disturbs_neither(backend):
+    encoder = tiny(backend)
+    small, large = batch([(8, 8)], encoder), batch([(16, 16)], encoder, seed=1)
+    first = graphs.capture(encoder, plan(16, 64), backend=backend)
+    alone = [first.replay(first.graphs[i].capacity, b).clone() for i, b in ((0, small), (1, large))]
+    second = graphs.capture(encoder, plan(16, 64, 128), backend=backend)
+    for _ in range(2):
+        one = first.replay(first.graphs[0].capacity, small)
+        two = second.replay(second.graphs[1].capacity, large)
+        torch.testing.assert_close(one, alone[0])
+        torch.testing.assert_close(two, alone[1])
+    second.clear()
+    torch.testing.assert_close(first.replay(first.graphs[1].capacity, large), alone[1])
+    first.clear()
+
+
+def test_without_a_compiler_capture_names_the_cause(monkeypatch):
+    def absent(module, inputs):
+        raise FileNotFoundError("no C++ compiler was found")
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(compiling, "BACKEND", absent)
+    encoder = tiny(compiled=True)
+    with pytest.raises(CaptureError, match="no C\\+\\+ compiler was found"):
+        graphs.capture(encoder, plan(16), backend="reference")
+    torch._dynamo.reset()

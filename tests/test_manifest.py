@@ -1,0 +1,75 @@
+"""The kept manifest is that of the measurements: data and figures everywhere, files where the tools are its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from encgraph import datadir, exporting, papers
+
+MANIFEST = datadir.root() / exporting.KEPT
+PAPERS = papers.catalogue("h200")
+SAID = f"measurements or figures changed; if that was meant, run: {exporting.REFRESH}"
+
+
+def kinds() -> list[papers.Paper]:
+    """The first figure of each kind: a bench, a curve, a map with a colour bar, plans."""
+    first: dict[str, papers.Paper] = {}
+    for paper in PAPERS:
+        is_map = paper.name.endswith(".break-even")
+        kind = "map" if is_map else paper.name.split("-")[0].split(".")[0]
+        first.setdefault(kind, paper)
+    return list(first.values())
+
+
+def test_data_and_figures_are_those_of_the_manifest() -> None:
+    assert MANIFEST.is_file(), SAID
+    changed = exporting.differences(MANIFEST, PAPERS)
+    assert changed == [], SAID
+
+
+def test_captions_are_those_of_the_manifest() -> None:
+    known = json.loads(MANIFEST.read_text())["figures"]
+    assert {p.name: p.caption for p in PAPERS} == {n: one["caption"] for n, one in known.items()}, (
+        SAID
+    )
+
+
+def test_the_manifest_has_every_format_in_both_widths() -> None:
+    known = json.loads(MANIFEST.read_text())["figures"]
+    for name, one in known.items():
+        pictures = {
+            f"{name}.{column}.{kind}" for column in exporting.WIDTHS for kind in exporting.PICTURES
+        }
+        assert set(one["files"]) == {f"{name}.html", *pictures}, SAID
+
+
+def test_files_are_those_of_the_manifest_where_the_tools_are(tmp_path: Path) -> None:
+    other = exporting.other_tools(MANIFEST)
+    if other:
+        pytest.skip(f"file hashes hold for the manifest's tools alone: {other}")
+    made = exporting.write(kinds(), tmp_path).manifest
+    assert exporting.changed_files(MANIFEST, made) == [], SAID
+
+
+def test_other_tools_are_named_with_both_versions(tmp_path: Path) -> None:
+    written = exporting.write(PAPERS[:1], tmp_path, pictures=()).manifest
+    assert exporting.other_tools(written) is None
+    content = json.loads(written.read_text())
+    content["tools"]["plotly"] = "1.0"
+    written.write_text(json.dumps(content))
+    told = exporting.other_tools(written)
+    assert told is not None
+    assert told.startswith("plotly '")
+    assert told.endswith("the manifest's is '1.0'")
+
+
+def test_files_with_other_bytes_are_told(tmp_path: Path) -> None:
+    made = exporting.write(PAPERS[:2], tmp_path, pictures=()).manifest
+    content = json.loads(made.read_text())
+    name = PAPERS[1].name
+    content["figures"][name]["files"][f"{name}.html"] = "0"
+    known = tmp_path / "known.json"
+    known.write_text(json.dumps(content))
+    assert exporting.changed_files(known, made) == [f"{name}.html"]
+    assert exporting.changed_files(made, made) == []

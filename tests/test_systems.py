@@ -1,0 +1,171 @@
+"""Systems by strategy: how each plans, packs and refuses, on the reference backend."""
+
+import dataclasses
+
+import pytest
+import torch
+from helpers import TINY, batch, close, tiny
+
+from encgraph import cards, costs, graphs, packing, peers, sizes, strategies, systems, traffic
+from encgraph.encoders import compiling
+from encgraph.errors import CaptureError
+from encgraph.exact import ExactSet
+from encgraph.records import FallbackReason, Item, Plan, Route
+from encgraph.systems import Setting
+
+BIG = sizes.named("qwen3-vl-8b")
+
+
+@pytest.fixture
+def setting():
+    return Setting(
+        size=TINY,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        backend="reference",
+        costs=costs.modelled(BIG),
+        fit_on=traffic.read("builtin:coco", TINY, count=60, seed=4).requests,
+        largest=512,
+        max_graphs=4,
+    )
+
+
+def observed(steps):
+    def observe(step):
+        steps.append(step)
+        return graphs.unobserved(step)
+
+    return observe
+
+
+def test_exact_layouts_are_made_from_earlier_traffic_and_then_kept(setting):
+    steps = []
+    [often] = [batch([(8, 8)], tiny())]
+    fit_on = [[v.item for v in often]] * 3 + [[Item(tokens=4, patches=16)]]
+    setting = dataclasses.replace(setting, fit_on=fit_on)
+    made = systems.runner(strategies.SGLANG_EXACT, setting, observe=observed(steps))
+    with made:
+        systems.ready(made, setting)
+        assert isinstance(made.graphs, ExactSet)
+        assert [g.capacity.tokens for g in made.graphs.graphs] == [16]
+        encoder = made.encoder
+        [output] = made.execute(often)
+        assert close(output, encoder.eager(often)[0], encoder)
+        for _ in range(3):
+            made.execute(batch([(12, 12)], encoder))
+    routes = [step.route for step in steps]
+    assert routes == [Route.CAPTURE, Route.REPLAY, *[Route.FALLBACK] * 3]
+    assert steps[-1].reason is FallbackReason.NOT_CAPTURED
+
+
+def test_an_exact_item_count_replays_with_padding_in_a_segment_of_its_own(setting):
+    steps = []
+    encoder = systems.encoder(strategies.TRTLLM, setting)
+    pair = batch([(8, 8), (6, 10)], encoder)
+    fit_on = [[v.item for v in pair]] * 3
+    setting = dataclasses.replace(setting, fit_on=fit_on)
+    made = systems.runner(strategies.TRTLLM, setting, observe=observed(steps))
+    with made:
+        systems.ready(made, setting)
+        [capacity] = made.plan.graphs
+        assert (capacity.tokens, capacity.items) == (32, 3)
+        for mine, alone in zip(made.execute(pair), made.encoder.eager(pair), strict=True):
+            assert close(mine, alone, made.encoder)
+        made.execute(pair[:1])
+        made.execute(batch([(16, 16), (8, 8)], made.encoder))
+        made.execute(batch([(2, 4, 4), (2, 4, 4)], made.encoder))
+    assert [(s.route, s.reason) for s in steps[1:]] == [
+        (Route.REPLAY, None),
+        (Route.FALLBACK, FallbackReason.OVER_ITEMS),
+        (Route.FALLBACK, FallbackReason.OVER_TOKENS),
+        (Route.FALLBACK, FallbackReason.OVER_SEGMENTS),
+    ]
+
+
+def test_a_batch_that_leaves_the_dummy_no_token_falls_back(setting):
+    plan = peers.by_item_count(
+        [[Item(tokens=15, patches=60)]], target=setting.target(strategies.TRTLLM), largest=64,
+        max_graphs=2,
+    )  # fmt: skip
+    pack = peers.item_count_packer(plan)
+    assert plan.token_budgets == (16,)
+    assert pack([Item(tokens=15, patches=60)]).bins
+    assert pack([Item(tokens=16, patches=64)]).fallback[0].reason is FallbackReason.OVER_TOKENS
+
+
+def test_the_graphs_kept_are_those_that_requests_use_most(setting):
+    requests = [[Item(tokens=20, patches=80)]] * 3 + [[Item(tokens=100, patches=400)]] * 2
+    requests += [[Item(tokens=20, patches=80)] * 2, [Item(tokens=3000, patches=12000)]]
+    target = setting.target(strategies.TRTLLM)
+    plan = peers.by_item_count(requests, target=target, largest=512, max_graphs=2)
+    assert [(g.tokens, g.items) for g in plan.graphs] == [(32, 2), (128, 2)]
+    assert plan.reasons[0] == "32 tokens, 1 items: used by 3 of 7 requests"
+
+
+def test_reduce_overhead_is_refused_off_a_card_with_the_reason(setting):
+    with pytest.raises(ValueError, match="needs backend 'cuda', got 'reference'"):
+        systems.runner(strategies.COMPILE_REDUCE_OVERHEAD, setting)
+
+
+def test_a_whole_forward_under_torch_compile_gives_the_same_rows(setting):
+    """Compiled without generating code: that the forward can be traced as one."""
+    torch._dynamo.reset()
+    encoder = tiny(attention_slab=False)
+    around = peers.ReduceOverhead(encoder, backend="eager")
+    inputs = batch([(8, 8), (12, 16)], encoder)
+    keep = systems.Keep(min_hits=1, max_graphs=peers.RECOMPILES, evict=False)
+    made = systems.exact.open_set(
+        around, keep, backend="reference", record=peers.recorded_by_running
+    )
+    with made:
+        [part] = made.pack([v.item for v in inputs]).bins
+        packed = made.replay(part.capacity, inputs)
+        assert made.graphs[0].seconds > 0
+        eager = torch.cat([torch.cat(o.tensors, dim=1) for o in encoder.eager(inputs)])
+        torch.testing.assert_close(packed, eager, rtol=1e-4, atol=1e-5)
+    assert around.spec.compiled
+    torch._dynamo.reset()
+
+
+def test_a_compiler_of_a_name_that_is_not_there_is_named(monkeypatch, setting):
+    monkeypatch.setattr(compiling, "BACKEND", "no_such_compiler")
+    with pytest.raises(CaptureError, match=r"no_such_compiler.*does not compile"):
+        systems.encoder(strategies.ENCGRAPH, setting)
+
+
+@pytest.mark.parametrize("name", ["eager_compiled", "sglang_exact", "ladder_slabs"])
+def test_strategies_that_pack_in_no_known_way_are_left_out_of_predictions(setting, name):
+    strategy = strategies.named(name)
+    found = systems.predictions([strategy], setting, setting.fit_on[:3])
+    assert set(found) == ({name} - {"sglang_exact"})
+
+
+def test_one_item_cap_or_one_a_budget(setting):
+    one = systems.plan(strategies.named("ladder_slabs"), setting)
+    assert len({graph.items for graph in one.graphs}) == 1
+    each = systems.plan(strategies.ENCGRAPH_PLAIN, setting)
+    assert all(graph.items <= systems.TUNED_ITEMS for graph in one.graphs)
+    assert each != one
+
+
+def test_a_strategy_is_priced_by_the_attention_it_names(setting):
+    flash = dataclasses.replace(setting.costs, request_ms=7.0)
+    setting = dataclasses.replace(setting, costs_by_attention={"flash": flash})
+    assert setting.price(strategies.named("ladder_caps")).request_ms == 7.0
+    assert setting.price(strategies.ENCGRAPH_PLAIN).request_ms != 7.0
+    assert setting.target(strategies.named("ladder_caps")).attention == "auto"  # no card here
+
+
+def test_a_small_item_with_one_huge_graph_goes_eager_where_that_is_faster():
+    """The forced bad case of break-even, at what an H200 was recorded to take."""
+    recorded = cards.price(BIG)
+    assert recorded.recorded
+    plan = Plan(graphs=(sizes.capacity(4096, BIG.rule, items=8),), encoder=BIG.name)
+    small = [Item(tokens=64, patches=256)]
+    [left] = packing.packer(plan, recorded, rule="cheapest")(small).fallback
+    assert left.reason is FallbackReason.EAGER_IS_FASTER
+    [replayed] = packing.packer(plan, rule="ascending")(small).bins
+    assert replayed.token_budget == 4096
+    assert recorded.replay_ms(replayed.capacity, replayed.load) > 2 * recorded.eager_ms(
+        replayed.load
+    )

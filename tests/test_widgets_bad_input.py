@@ -1,0 +1,149 @@
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ipywidgets
+import pytest
+from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, images, made_traffic
+
+from encgraph import cards, sizes, traffic, widgets
+from encgraph.traffic import Traffic
+from encgraph.widgets.breakeven import COMPILED
+from encgraph.widgets.panels import Panel
+
+EMPTY = Traffic(name="none", source="none", encoder=SIZE.name, requests=())
+ONE = TARGET.plan([sizes.capacity(256, SIZE.rule, items=2)])
+MANY = TARGET.plan([sizes.capacity(64 + 8 * n, SIZE.rule, items=4) for n in range(200)])
+PLANNED: dict[str, Callable[[Any], Panel]] = {
+    "break-even": lambda plan: widgets.break_even(COSTS, SMALL, plan=plan, limits=FEW),
+    "duel": lambda plan: widgets.packing_duel(images(64, 196, 930), plan, COSTS),
+    "strata": lambda plan: widgets.memory_strata(plan, COSTS),
+}
+PRICED: dict[str, Callable[[], Panel]] = {
+    **{name: lambda make=make: make(ONE) for name, make in PLANNED.items()},
+    "ruler": lambda: widgets.budget_ruler(SMALL, COSTS, limits=FEW),
+    "sharding": lambda: widgets.sharding(SMALL.requests, SIZE, COSTS),
+    "explorer": lambda: widgets.explorer(SMALL, SIZE, costs=COSTS, limits=FEW),
+}
+
+
+def seconds(move: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    move()
+    return time.perf_counter() - start
+
+
+def test_an_explorer_of_empty_traffic_is_refused_with_a_way_out() -> None:
+    with pytest.raises(ValueError, match="'none' has no requests; read a source"):
+        widgets.explorer(EMPTY, SIZE, costs=COSTS)
+
+
+@pytest.mark.parametrize("name", PRICED)
+def test_without_a_measurement_an_explorer_says_what_predicts(name: str) -> None:
+    said = " ".join(PRICED[name]().tables())
+    assert "costs not measured on this card: modelled from arithmetic" in said
+
+
+def test_an_encoder_without_a_curve_is_explored_by_arithmetic() -> None:
+    size = sizes.named("qwen3-vl-tiny")
+    assert not cards.recorded(size, "h200")
+    linked = widgets.explorer(replace(made_traffic(20), encoder=size.name), size, limits=FEW)
+    assert "no curve of qwen3-vl-tiny is on record for h200" in " ".join(linked.tables())
+    assert COMPILED not in linked.breakeven.laid.options
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_plan_of_one_budget_is_shown(name: str) -> None:
+    view = PLANNED[name](ONE)
+    assert view.plan == ONE and all(view.tables())
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_two_hundred_budgets_redraw_within_a_second(name: str) -> None:
+    view = PLANNED[name](ONE)
+    assert seconds(lambda: view.set_trait("plan", MANY)) < 1
+    assert seconds(lambda: view.set_trait("plan", ONE)) < 1
+
+
+def test_a_hundred_thousand_items_move_within_a_second() -> None:
+    requests = traffic.read("builtin:servegen", SIZE, count=59_000)
+    assert len(requests.items) > 100_000
+    linked = widgets.explorer(requests, SIZE, limits=FEW)
+    assert seconds(lambda: linked.ruler.count.set_trait("value", 2)) < 1
+    first = [linked.ruler.plot.tokens[0] + 1, *linked.ruler.plot.tokens[1:]]
+    assert seconds(lambda: linked.ruler.plot.set_trait("tokens", first)) < 1
+    assert seconds(lambda: linked.breakeven.laid.set_trait("value", COMPILED)) < 1
+    assert seconds(lambda: linked.sharding.group.set_trait("value", "32 items")) < 1
+
+
+def test_a_batch_of_a_hundred_thousand_items_is_cut_and_says_so() -> None:
+    batch = images(*[64] * 100_000)
+    duel = widgets.packing_duel(batch, MANY, COSTS)
+    assert "the first 32 of 100,000 items" in duel.table.value
+    shared = widgets.sharding([batch], SIZE, COSTS)
+    assert "the first 1,000 items" in shared.note.value
+    assert seconds(lambda: shared.ranks.set_trait("value", 7)) < 1
+
+
+def test_the_linked_explorer_moves_within_its_time_on_ten_thousand_requests() -> None:
+    requests = traffic.read("builtin:servegen", SIZE, count=10_000)
+    linked = widgets.explorer(requests, SIZE)
+    times = [
+        seconds(lambda count=count: linked.ruler.count.set_trait("value", count))
+        for count in (2, 5, 9, 11, 3)
+    ]
+    assert min(times) < 0.15 and sorted(times)[2] < 0.6  # the machine may be busy
+
+
+@pytest.mark.parametrize("name", PRICED)
+def test_a_cell_run_twice_gives_the_same_and_closing_leaves_nothing(name: str) -> None:
+    before = set(_alive())
+    first, second = PRICED[name](), PRICED[name]()
+    assert first.tables() == second.tables()
+    second.close()
+    assert all(first.tables())
+    first.close()
+    first.close()
+    assert set(_alive()) <= before
+
+
+def test_another_engine_leaves_no_part_of_the_one_before() -> None:
+    linked = widgets.explorer(SMALL, SIZE, costs=COSTS, limits=FEW)
+    gone, count = linked.ruler, len(_alive())
+    linked.engine.value = "vllm"
+    linked.engine.value = "encgraph"
+    assert len(_alive()) == count
+    seen = linked.plan
+    gone.plan = ONE
+    assert linked.plan == seen
+
+
+def test_an_interrupted_move_leaves_the_handles_alive() -> None:
+    ruler = widgets.budget_ruler(SMALL, COSTS, limits=FEW)
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    ruler.plot.observe(interrupt, "tokens")
+    with pytest.raises(KeyboardInterrupt):
+        ruler.count.value = 2
+    ruler.plot.unobserve(interrupt, "tokens")
+    ruler.count.value = 3
+    ruler.plot.tokens = [70, *ruler.plot.tokens[1:]]
+    assert 70 in ruler.plan.token_budgets
+
+
+def test_compiled_costs_are_one_more_strategy() -> None:
+    compiled = cards.price(SIZE, compiled=True)
+    view = widgets.break_even(cards.price(SIZE), SMALL, limits=FEW, compiled=compiled)
+    before = view.table.value
+    view.laid.value = COMPILED
+    assert ", compiled, " in view.note.value
+    assert view.table.value != before and COMPILED in view.table.value
+    view.laid.value = "this plan"
+    assert view.table.value == before
+
+
+def _alive() -> dict[str, Any]:
+    return dict(ipywidgets.Widget.get_manager_state(drop_defaults=True)["state"])
