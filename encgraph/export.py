@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from encgraph import sizes
 from encgraph.errors import require
 from encgraph.records import Plan
 
@@ -34,6 +35,12 @@ class VllmFlags:
         return shlex.join(self.arguments)
 
 
+FAMILIES = frozenset(
+    {"qwen3-vl", "qwen2.5-vl", "qwen2-vl", "glm4v", "internvl", "idefics3", "smolvlm", "gemma3"}
+)
+"""Families here whose models have encoder graphs in vLLM 0.33, by its own sources."""
+
+
 def vllm(plan: Plan, *, engine_version: str = "0.33", frames: int | None = None) -> VllmFlags:
     """Express a plan as flags of vLLM.
 
@@ -56,6 +63,12 @@ def vllm(plan: Plan, *, engine_version: str = "0.33", frames: int | None = None)
     require(frames is None or frames >= 1, f"frames must be at least 1 a clip, got {frames!r}")
     if not plan.graphs:
         return VllmFlags(engine_version=engine_version, config={"cudagraph_mm_encoder": False})
+    known = sizes.SIZES.get(plan.encoder)
+    require(
+        known is None or known.family in FAMILIES,
+        f"vLLM has encoder graphs for {sorted(FAMILIES)}, got {plan.encoder!r}; plan it for "
+        "encgraph, or check that your release has them and name your model as it is there",
+    )
     items = _one_item_cap(plan)
     renamed = release >= RENAMED_VLLM
     config: dict[str, bool | int | list[int]] = {

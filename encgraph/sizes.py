@@ -95,12 +95,12 @@ def item(
         request: Index of the request it belongs to.
         width: Source pixels; 0 means the grid's own.
         height: Source pixels; 0 means the grid's own.
-        modality: None means a clip where there is more than one temporal step, else an image. A
+        modality: None means a clip where there is more than one temporal step, else the rule's. A
             clip of two frames has one step, so it must be said to be a clip.
     """
     patches = rule.patches(grid)
     return Item(
-        modality=modality or (Modality.IMAGE if grid.t == 1 else Modality.VIDEO),
+        modality=modality or (rule.modality if grid.t == 1 else Modality.VIDEO),
         tokens=rule.tokens(grid.t * grid.h * grid.w // rule.merge_area),
         patches=patches,
         segments=grid.t,

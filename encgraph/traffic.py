@@ -13,7 +13,7 @@ import numpy as np
 
 from encgraph import summaries
 from encgraph.errors import require
-from encgraph.records import Item
+from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize
 from encgraph.sources import profiles, reading
 from encgraph.sources.reading import Found, Progress, Skipped
@@ -152,6 +152,12 @@ def read(
     """
     require(count is None or count >= 1, f"count must be at least 1, got {count!r}")
     text = str(source)
+    what = size.rule.modality
+    require(
+        what is Modality.IMAGE or text.endswith(".csv"),
+        f"{size.name} takes {what}, and {text!r} holds images; give a CSV whose column tokens has "
+        f"the {what} tokens of each item",
+    )
     if text.startswith(BUILTIN):
         return _drawn(text, size, count or DEFAULT_COUNT, seed)
     path = Path(source)

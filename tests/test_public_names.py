@@ -103,7 +103,7 @@ encgraph.encoders.wrap: Call call fixed
 encgraph.errors: CaptureError ParityError StaleBufferError require
 encgraph.evidence: FIT_REQUESTS LARGEST bench curve first_tokens kernels
 encgraph.exact: ExactSet open_set
-encgraph.export: FIRST_VLLM RENAMED_VLLM VllmFlags vllm
+encgraph.export: FAMILIES FIRST_VLLM RENAMED_VLLM VllmFlags vllm
 encgraph.exporting: KEPT PICTURES REFRESH WIDTHS Written browser changed_files differences figure_hash missing normalised_pdf normalised_svg other_tools tools write
 encgraph.facts: CardPrediction EncoderFacts FallbackFacts GraphState Jitter Latencies Number PackingFacts ParityFacts Report SkippedFile TimedStep TrafficFacts quantile
 encgraph.figures.benches: ladder latency_against_tokens memory_by_strategy regimes_compared speedups

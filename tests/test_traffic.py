@@ -220,3 +220,26 @@ def test_about_sums_up_the_requests():
     about = traffic.read("builtin:coco", SIZE, count=500).about()
     assert about.requests == about.items == 500
     assert {atom.tokens for atom in about.atoms[:2]} == {260, 300}
+
+
+def test_images_are_no_traffic_for_a_text_encoder():
+    with pytest.raises(ValueError, match=r"bge-m3 takes text, and 'builtin:servegen' holds images"):
+        traffic.read("builtin:servegen", sizes.named("bge-m3"))
+
+
+def test_tokens_of_a_table_are_the_lengths_of_texts(tmp_path):
+    table = tmp_path / "texts.csv"
+    table.write_text("tokens\n12\n400\n")
+    read = traffic.read(str(table), sizes.named("bge-m3"))
+    assert [item.patches for item in read.items] == [12, 400]
+    assert {item.modality for item in read.items} == {"text"}
+    assert read.notes == ()
+
+
+def test_a_text_longer_than_the_encoder_takes_names_its_line(tmp_path):
+    table = tmp_path / "texts.csv"
+    table.write_text("tokens\n12\n9000\n")
+    with pytest.raises(
+        ValueError, match=r"texts.csv: line 3: bge-m3 takes at most 8192 text tokens"
+    ):
+        traffic.read(str(table), sizes.named("bge-m3"))

@@ -62,8 +62,8 @@ class Planned:
     engine: str
     method: str
     prediction: Prediction
-    doubling: Prediction
-    """vLLM's default budgets under vLLM's packing."""
+    doubling: Prediction | None
+    """vLLM's default budgets under vLLM's packing; None for what vLLM has no graphs for."""
     eager: Prediction
     parts: str
     beyond_ratio: float
@@ -168,7 +168,11 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
         engine=wanted.engine,
         method=wanted.method,
         prediction=_judged(parts, plan, mine, rule(wanted)),
-        doubling=_judged(parts, defaults(size), theirs, "ascending"),
+        doubling=(
+            _judged(parts, defaults(size), theirs, "ascending")
+            if size.family in export.FAMILIES
+            else None
+        ),
         eager=_judged(parts, off, costs, "ascending"),
         parts=parts.how,
         beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),

@@ -81,7 +81,7 @@ def _reasons(made: Planned) -> list[str]:
 def _predictions(console: Console, made: Planned) -> None:
     rows = [
         _row("this plan", made.prediction),
-        _row("vLLM's defaults", made.doubling),
+        *([_row("vLLM's defaults", made.doubling)] if made.doubling else []),
         _row("graphs off (eager)", made.eager),
     ]
     console.print(output.table(COLUMNS, rows))
@@ -107,13 +107,14 @@ def expected(made: Planned) -> list[str]:
     what = "these flags" if made.flags is not None else "this plan"
     if not made.plan.graphs:
         return [f"expected: leave graphs off; no plan within the limits beats eager under {under}"]
+    mine = made.prediction.latency
+    others = [(made.eager.latency, "leaving graphs off")]
+    if made.doubling:
+        others.insert(0, (made.doubling.latency, "vLLM's defaults"))
     return [
         f"expected under {under}: {what} against {name}: mean {_change(mine.mean_ms, other.mean_ms)}, "
         f"p99 {_change(mine.p99_ms, other.p99_ms)}, worst {_change(mine.worst_ms, other.worst_ms)}"
-        for mine, other, name in (
-            (made.prediction.latency, made.doubling.latency, "vLLM's defaults"),
-            (made.prediction.latency, made.eager.latency, "leaving graphs off"),
-        )
+        for other, name in others
     ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encgraph import sizes
+from encgraph.errors import require
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, Grid
 from encgraph.sources import chats, images, requestlists, tables
@@ -112,7 +113,7 @@ def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
         if row.arrival_s is not None and row.request in gathered.requests:
             gathered.requests[row.request].arrivals_s.append(row.arrival_s)
     found = gathered.found()
-    return replace(found, notes=_token_notes(rows, found)) if rows[0].tokens else found
+    return replace(found, notes=_token_notes(rows, found, size)) if rows[0].tokens else found
 
 
 def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
@@ -187,13 +188,24 @@ def _tokens(grid: Grid, size: EncoderSize, request: int) -> tuple[Item, str]:
 
 
 def _token_grid(path: Path, row: TableRow, size: EncoderSize) -> Grid:
+    """Grid of a row's tokens: an image's, or a length where the encoder takes text or audio."""
+    rule = size.rule
+    if rule.modality is not Modality.IMAGE:
+        require(
+            row.tokens <= rule.max_pixels,
+            f"{path.name}: line {row.line}: {size.name} takes at most {rule.max_pixels} {rule.modality} "
+            f"tokens an item, got {row.tokens!r}",
+        )
+        return Grid(1, 1, max(row.tokens, rule.min_pixels))
     try:
         return sizes.near_square_grid(row.tokens, size.rule)
     except ValueError as error:
         raise ValueError(f"{path.name}: line {row.line}: {error}; one row is one image") from error
 
 
-def _token_notes(rows: Sequence[TableRow], found: Found) -> tuple[str, ...]:
+def _token_notes(rows: Sequence[TableRow], found: Found, size: EncoderSize) -> tuple[str, ...]:
+    if size.rule.modality is not Modality.IMAGE:
+        return ()
     asked = sum(row.tokens for row in rows)
     given = sum(item.tokens for request in found.requests for item in request)
     return (
