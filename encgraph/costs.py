@@ -18,8 +18,9 @@ A `Costs` is either recorded on a card or modelled by arithmetic, and says which
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
+from typing import Self
 
 from encgraph.records import Capacity, Load, Plan
 from encgraph.results import Memory
@@ -105,6 +106,10 @@ class Costs:
         floor, spread = self.eager_floor_ms, self.eager_spread_ms or (0.0,)
         expected = sum(max(floor + off, device) for off in spread) / len(spread)
         return expected + self.eager_item_ms * load.items
+
+    def with_private_slabs(self) -> Self:
+        """The same for an engine whose graphs each have buffers of their own, as vLLM's have."""
+        return replace(self, private_slabs=True)
 
     def memory(self, plan: Plan) -> Memory:
         """Bytes a plan's graphs are predicted to cost."""

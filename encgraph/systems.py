@@ -70,9 +70,10 @@ class Setting:
 
     def price(self, strategy: Strategy) -> Costs:
         """The cost model of the body a strategy runs."""
+        costs = self.costs_by_attention.get(strategy.attention, self.costs)
         if strategy.compiled:
-            return self.compiled_costs or self.costs
-        return self.costs_by_attention.get(strategy.attention, self.costs)
+            costs = self.compiled_costs or self.costs
+        return costs.with_private_slabs() if strategy.slabs == "private" else costs
 
     def target(self, strategy: Strategy) -> Target:
         """What a plan is made for."""

@@ -156,7 +156,7 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
     size = sizes.named(wanted.encoder)
     costs = cards.price(size, on=wanted.card)
     parts = parted(traffic, seed=wanted.seed)
-    theirs = replace(costs, private_slabs=True)
+    theirs = costs.with_private_slabs()
     mine = theirs if wanted.for_vllm else costs
     plan = make(wanted, size, mine, parts.fit)
     off = Plan(graphs=(), encoder=size.name)

@@ -110,11 +110,11 @@ class Case:
         return self._known[key]
 
     def _judged(self, plan: Plan, rule: sweep.Rule, side: Side) -> Judged:
-        outcome = sweep.pack(side.batches, plan, costs=self.costs, rule=rule)
+        # Ascending is vLLM's rule, and vLLM's graphs share no buffers.
+        costs = self.costs.with_private_slabs() if rule == "ascending" else self.costs
+        outcome = sweep.pack(side.batches, plan, costs=costs, rule=rule)
         every = np.ones(len(side.requests))
-        prediction = judging.predict(
-            side.batches, outcome, plan=plan, costs=self.costs, weights=every
-        )
+        prediction = judging.predict(side.batches, outcome, plan=plan, costs=costs, weights=every)
         rows = np.array([*(g.tokens for g in plan.graphs), 0])[outcome.graph]
         real, replayed = outcome.loads[0], outcome.graph >= 0
         count = len(side.batches.sizes)

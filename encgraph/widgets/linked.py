@@ -87,7 +87,10 @@ class Explorer(panels.Panel):
                 one_cap=True,
                 pack="ascending",
             )
-        return Case.of(self.traffic, self._priced(card), limits=limits)
+        costs = self._priced(card)
+        if engine == "vllm":
+            costs = costs.with_private_slabs()
+        return Case.of(self.traffic, costs, limits=limits)
 
     def _build(self, _: Any = None) -> None:
         """Make the parts anew for another card or engine, and link them to the ruler's plan."""
