@@ -53,8 +53,8 @@ def test_bytes_of_vllms_defaults_are_predicted_within_15_percent_of_the_record()
 
 
 @pytest.mark.parametrize("strategy", ["vllm", "encgraph_plain", "encgraph"])
-def test_the_recorded_means_are_predicted_within_15_percent(strategy):
-    """On draws of the profile: the recorded requests are draws of it too."""
+def test_the_recorded_means_are_predicted_within_15_percent_on_other_draws(strategy):
+    """Other draws of the profile than those measured: their tails differ, so this is no accuracy."""
     size = sizes.named("qwen3-vl-8b")
     chosen = strategies.named(strategy)
     costs = cards.price(size, on="h200", compiled=chosen.compiled)
