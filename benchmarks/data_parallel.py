@@ -24,7 +24,7 @@ import torch
 from sharded_systems import Bench, Burst, System, line, pixels, run_burst, systems_of
 from tqdm import tqdm
 
-from encgraph import balance, cards, sharding, sizes, store, traffic
+from encgraph import balance, cards, sharding, sizes, store, systems, traffic
 from encgraph.parallel import gathering, ranks
 from encgraph.results import Measurement
 from encgraph.systems import Setting
@@ -81,6 +81,7 @@ def main() -> None:
             dtype=dtype,
             backend=given.backend,
             costs=cards.price(size, attention=given.attention),
+            priced=systems.prices(size, on="h200", attention=given.attention),
             fit_on=traffic.read(given.fit_on, size, count=given.fit_count, seed=1).requests,
             largest=given.largest,
             attention=given.attention,

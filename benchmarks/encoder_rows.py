@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
-from encgraph import sizes, store
+from encgraph import costs, sizes, store
 from encgraph.checks import subject as subjects
 from encgraph.checks.subject import Subject
 from encgraph.encoders import registry
+from encgraph.records import Load
 from encgraph.results import Environment, Measurement
 
 EXPERIMENT = "encoders"
@@ -22,7 +23,15 @@ class Choice:
 
     size: str
     length: int
-    """Tokens of an item; of text, its symbols; where all items are equal, theirs whatever is said."""
+    """Tokens of an item; where all items are equal, theirs whatever is said."""
+
+    @property
+    def flops(self) -> float:
+        """Of one typical item."""
+        size = sizes.named(self.size)
+        length = min(self.length, size.rule.max_tokens)
+        item = sizes.item(sizes.near_square_grid(length, size.rule), size.rule)
+        return costs.flops(size, Load.of([item]))
 
 
 CHOICES: Mapping[str, Choice] = {
@@ -65,13 +74,13 @@ class Table:
         return Choice(tiny_of(family), TINY_LENGTH) if self.given.tiny else CHOICES[family]
 
     def missing(self) -> list[tuple[str, str]]:
-        """(family, stage) without a row of these versions."""
+        """(family, stage) without a row of these versions, cheapest families first."""
         rows = store.read(self.file) if self.file.is_file() else ()
         here = {(row.encoder, stage_of(row)) for row in rows if self._same_versions(row)}
-        wanted = self.given.only.split(",") if self.given.only else CHOICES
+        wanted = self.given.only.split(",") if self.given.only else list(CHOICES)
         return [
             (family, stage)
-            for family in wanted
+            for family in sorted(wanted, key=lambda family: self.choice(family).flops)
             for stage in STAGES
             if (self.choice(family).size, stage) not in here
         ]

@@ -1,5 +1,6 @@
 """Time an encoder's graphs against its eager forwards, batch by batch; see `encoder_table.py`."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -27,6 +28,10 @@ COUNTS = (1, 8, 32)
 """Typical items a batch."""
 SETTLING = 2
 """Untimed rounds before the timed ones."""
+FEWEST = 3
+"""Timed rounds at least."""
+BATCH_S = 3.0
+"""Fewer rounds than asked for where they would take longer than this."""
 
 
 def speeds(table: Table, family: str) -> Iterator[Measurement]:
@@ -66,7 +71,8 @@ def speeds(table: Table, family: str) -> Iterator[Measurement]:
             runner.execute(batch)
             replays = sum(step.route is Route.REPLAY for step in steps)
             runner.observe = lambda step: nullcontext()
-            latencies = timed(table, systems, batch)
+            able = {name: run for name, run in systems.items() if has_room(run, batch)}
+            latencies = timed(table, able, batch)
             yield from speed_rows(table, subject, load, latencies, replays=replays)
 
 
@@ -88,6 +94,16 @@ def exact(load: Load) -> Capacity:
     return Capacity(**{name: getattr(load, name) for name in DIMENSIONS})
 
 
+def has_room(run: measure.Execute, batch: Sequence[Input]) -> bool:
+    """Whether a system runs a batch in the card's memory: a mask of eager's may be too large."""
+    try:
+        run(batch)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return False
+    return True
+
+
 def timed(
     table: Table, systems: Mapping[str, measure.Execute], batch: Sequence[Input]
 ) -> dict[str, Latency]:
@@ -97,8 +113,11 @@ def timed(
     def run(rounds: int) -> dict[str, list[float]]:
         return measure.interleaved(systems, [batch] * rounds, device=device, repeats=1, warmups=0)
 
-    run(SETTLING)
-    samples = run(table.given.samples)
+    run(SETTLING - 1)
+    began_s = time.perf_counter()
+    run(1)
+    fit = int(BATCH_S / (time.perf_counter() - began_s))
+    samples = run(min(table.given.samples, max(FEWEST, fit)))
     return {name: measure.latency(ms, warmups=SETTLING) for name, ms in samples.items()}
 
 

@@ -7,17 +7,25 @@ error figures, and lines of speed at 1, 8 and 32 typical items, replayed from gr
 by the eager forwards, interleaved. What a check found wrong goes to encoders.txt beside it. Rows that are
 there for these versions of torch, transformers and encgraph are skipped, so an interrupted run goes on
 where it stopped; a family that fails, or takes too long, is a row too. A failure that leaves the card
-unusable to the process starts the script again. `--list-missing` runs nothing.
+unusable to the process, or a call that does not come back, starts the script again. `--list-missing`
+runs nothing.
+
+Cheapest families come first, and `--seconds` ends the whole: the stage that it cuts short leaves no row
+and is done by the next run. No network is used; HF_HUB_OFFLINE=1 makes sure.
 
 On a machine without a card: --tiny --out DIR.
 """
 
 import argparse
+import gc
+import math
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +38,13 @@ from encgraph import meters
 from encgraph.checks import suite
 from encgraph.checks.checked import Checked
 from encgraph.results import Measurement
+
+GRACE_S = 15.0
+"""How long after its limit a stage may take to come back before the script starts again."""
+LEAST_S = 5.0
+"""No stage is begun with less than this left."""
+Rows = tuple[list[Measurement], list[str]]
+"""Rows, and what was found wrong."""
 
 
 class OutOfTime(BaseException):
@@ -64,7 +79,7 @@ def checks_row(table: Table, name: str, attention: str, found: Sequence[Checked]
     return table.row(name, "checks", attention=attention, numbers=numbers)
 
 
-def check(table: Table, family: str) -> tuple[list[Measurement], list[str]]:
+def check(table: Table, family: str) -> Rows:
     """Run every check; what was found before time ran out is kept."""
     name, attention, stopped = table.choice(family).size, "auto", ""
     found: list[Checked] = []
@@ -83,15 +98,21 @@ def check(table: Table, family: str) -> tuple[list[Measurement], list[str]]:
     return [row], problems
 
 
-def time_it(table: Table, family: str) -> tuple[list[Measurement], list[str]]:
-    """Time a family; a failure is a row without a latency."""
-    name = table.choice(family).size
+def time_it(table: Table, family: str) -> Rows:
+    """Time a family; a failure is a row without a latency, after those made before it."""
+    name, rows = table.choice(family).size, []
     try:
         with limited(table.given.time_limit_s):
-            return list(speeds(table, family)), []
+            rows.extend(speeds(table, family))
     except (Exception, OutOfTime) as error:
-        failed = table.row(name, "encgraph", numbers={"failed_count": 1.0})
-        return [failed], [f"{name} speed: {why(error)}"]
+        return [*rows, failed(table, family, "speed")], [f"{name} speed: {why(error)}"]
+    return rows, []
+
+
+def failed(table: Table, family: str, stage: str) -> Measurement:
+    """A row that says that a stage did not come to its end."""
+    strategy = "checks" if stage == "checks" else "encgraph"
+    return table.row(table.choice(family).size, strategy, numbers={"failed_count": 1.0})
 
 
 def why(error: BaseException) -> str:
@@ -110,20 +131,67 @@ def is_usable(device: torch.device) -> bool:
     return True
 
 
+@contextmanager
+def coming_back(seconds: float, otherwise: Callable[[], None]) -> Iterator[None]:
+    """Do otherwise, from another thread, if what runs inside never comes back from a call."""
+    watch = threading.Timer(seconds, otherwise)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fill the table from the command line."""
     given = parsed(arguments)
+    ends_s = time.monotonic() + given.seconds
     table = Table(given=given, environment=meters.environment(given.dtype))
     missing = table.missing()
     if given.list_missing:
         print("\n".join(f"{family} {stage}" for family, stage in missing) or "nothing is missing")
         return
-    for family, stage in missing:
-        rows, problems = (check if stage == "checks" else time_it)(table, family)
-        table.append(rows, problems)
-        print(f"{family:18} {stage:7} {summary(rows)}", *problems[:3], sep="\n    ", flush=True)
+    for done, (family, stage) in enumerate(missing):
+        left_s = ends_s - time.monotonic()
+        if left_s < LEAST_S:
+            print(f"out of time: {len(missing) - done} stages are left for the next run")
+            return
+        limit_s = min(given.time_limit_s, left_s)
+        one = replace(table, given=argparse.Namespace(**vars(given) | {"time_limit_s": limit_s}))
+        print(
+            f"{family:18} {stage:7} {done + 1} of {len(missing)}, {left_s:.0f} s left", flush=True
+        )
+        filled(one, family, stage, cut_short=limit_s < given.time_limit_s, ends_s=ends_s)
         if not is_usable(torch.device(given.device)):
-            os.execv(sys.executable, [sys.executable, *sys.argv])
+            again(ends_s)
+
+
+def filled(table: Table, family: str, stage: str, *, cut_short: bool, ends_s: float) -> None:
+    """Run one stage, append its rows and say what came of it; then give its memory back."""
+    limit_s, began_s = table.given.time_limit_s, time.monotonic()
+
+    def stuck() -> None:
+        table.append([failed(table, family, stage)], [f"{family} {stage}: never came back"])
+        again(ends_s)
+
+    with coming_back(limit_s + GRACE_S, stuck):
+        rows, problems = (check if stage == "checks" else time_it)(table, family)
+    took_s = time.monotonic() - began_s
+    if cut_short and took_s >= limit_s:
+        print(f"    cut short after {took_s:.0f} s; left for the next run", flush=True)
+    else:
+        table.append(rows, problems)
+        print(f"    {summary(rows)} in {took_s:.0f} s", *problems[:3], sep="\n    ", flush=True)
+    gc.collect()
+    if table.given.device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def again(ends_s: float) -> None:
+    """Start the script again in a fresh process, with what is left of its time."""
+    left_s = max(0.0, ends_s - time.monotonic())
+    os.execv(sys.executable, [sys.executable, *sys.argv, "--seconds", f"{left_s:g}"])
 
 
 def summary(rows: Sequence[Measurement]) -> str:
@@ -147,7 +215,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--list-missing", action="store_true")
     add("--tiny", action="store_true", help="tiny sizes in float32 on the CPU")
     add("--samples", type=int, default=15)
-    add("--time-limit-s", type=float, default=90.0, help="of each of the two stages of a family")
+    add("--time-limit-s", type=float, default=60.0, help="of each of the two stages of a family")
+    add("--seconds", type=float, default=math.inf, help="after which no more is measured")
     given = parser.parse_args(arguments)
     unknown = [f for f in given.only.split(",") if f and f not in CHOICES]
     if unknown:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from encgraph import bench, cards, sizes, store, strategies, traffic
+from encgraph import bench, cards, sizes, store, strategies, systems, traffic
 from encgraph.results import Measurement
 from encgraph.systems import Setting
 
@@ -32,16 +32,10 @@ def setting_of(
         dtype=torch.bfloat16 if on_card else torch.float32,
         backend="cuda" if on_card else "reference",
         costs=cards.price(priced),
-        costs_by_attention={name: cards.price(priced, attention=name) for name in ("flash", "fa3")},
-        compiled_costs=_compiled(priced),
+        priced=systems.prices(priced, on="h200"),
         fit_on=traffic.read(fit_on, size, count=fit_count, seed=1).requests,
         largest=largest,
     )
-
-
-def _compiled(size: sizes.EncoderSize) -> cards.Costs | None:
-    found = cards.price(size, compiled=True)
-    return found if found.recorded else None
 
 
 def table(lines: Sequence[Measurement]) -> str:
@@ -97,7 +91,7 @@ def main() -> None:
             strategies.chosen(given.strategies),
             setting,
             repeats=given.repeats,
-            progress=lambda values, about: tqdm(values, desc=about),
+            progress=lambda values, about: tqdm(values, desc=about, disable=None),
         )
         store.write(given.out / f"{lines[0].experiment}.jsonl", lines)
         print(table(lines))

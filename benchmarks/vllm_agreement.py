@@ -16,10 +16,8 @@ from tqdm import tqdm
 
 from encgraph import bench, cards, memory, sizes, store, strategies, systems, traffic
 from encgraph.bench import System
-from encgraph.costs import Costs
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import EncoderOutput, Input
-from encgraph.sizes import EncoderSize
 from encgraph.systems import Setting
 
 
@@ -57,11 +55,6 @@ def _manager(folder: Path, setting: Setting) -> System:
     )
 
 
-def _compiled(size: EncoderSize, attention: str) -> Costs | None:
-    costs = cards.price(size, attention=attention, compiled=True)
-    return costs if costs.recorded else None
-
-
 def main() -> None:
     """Run the comparison from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -85,7 +78,7 @@ def main() -> None:
         dtype=torch.bfloat16,
         backend="cuda",
         costs=cards.price(size, attention=given.attention),
-        compiled_costs=_compiled(size, given.attention),
+        priced=systems.prices(size, on="h200", attention=given.attention),
         fit_on=traffic.read(given.fit_on, size, count=4000, seed=1).requests,
         largest=given.largest,
         attention=given.attention,
@@ -97,19 +90,11 @@ def main() -> None:
         setting,
         repeats=given.repeats,
         others=others,
-        progress=lambda values, about: tqdm(values, desc=about),
+        progress=lambda values, about: tqdm(values, desc=about, disable=None),
     )
     store.write(given.out / f"{lines[0].experiment}.jsonl", lines)
-    chosen = [strategies.named(name) for name in given.strategies.split(",")]
-    predict = systems.predictions(chosen, setting, measured.requests)
     for name, line in bench.summaries(lines).items():
-        print(
-            name,
-            line.latency,
-            line.memory,
-            dict(line.numbers),
-            getattr(predict.get(name), "latency", None),
-        )
+        print(name, line.latency, line.memory, dict(line.numbers))
 
 
 if __name__ == "__main__":

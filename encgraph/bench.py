@@ -70,14 +70,34 @@ def run(
     with ExitStack() as stack:
         made = [_system(strategy, setting, stack) for strategy in strategies]
         exacts = _exacts(made, setting, stack)
+        predicted = {
+            system.name: _predicted(traffic, strategy, setting, system.runner)
+            for strategy, system in zip(strategies, made, strict=True)
+        }
         made += others
         batches = _batches(bench)
         timed = _time(bench, made, exacts, batches=progress(batches, "bench"))
         for system in made:
-            timed.more[system.name] = _more(bench, system, batches, timed.routes[system.name])
+            more = _more(bench, system, batches, timed.routes[system.name])
+            timed.more[system.name] = predicted.get(system.name, {}) | more
         lines = [line for system in made for line in benched.lines(bench, system, timed)]
     gc.collect()
     return lines
+
+
+def _predicted(
+    traffic: Traffic, strategy: Strategy, setting: Setting, runner: EncoderRunner | None
+) -> dict[str, float]:
+    """What the strategy was predicted to take on these requests, by the costs it was planned with."""
+    assert runner is not None
+    found = systems.predicted(strategy, setting, runner.plan, traffic.requests)
+    if found is None:
+        return {}
+    return {
+        "predicted_mean_ms": found.mean_ms,
+        "predicted_p99_ms": found.latency.p99_ms,
+        "predicted_bytes": float(found.memory.total_bytes),
+    }
 
 
 def _rate(setting: Setting) -> float | None:
@@ -105,6 +125,7 @@ def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
     stack.enter_context(runner)
     before = _warmed(runner, setting)
     systems.ready(runner, setting)
+    costs = systems.calibrated(runner, strategy, setting)
     runner.observe = _counter(counted)
     spec = runner.encoder.spec
     return System(
@@ -112,10 +133,12 @@ def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
         execute=runner.execute,
         attention=spec.attention if strategy.eager == "varlen" else "sdpa an item",
         compiled=spec.compiled,
+        fused=spec.fused,
         runner=runner,
         memory=runner.memory if runner.has_graphs else None,
         device_bytes=memory.used_bytes(setting.device) - before if runner.has_graphs else 0,
         counted=counted,
+        costs=costs.source if costs else None,
     )
 
 

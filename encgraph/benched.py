@@ -1,6 +1,7 @@
 """Turn the times of a comparison into measurements: a summary, size regimes and requests a system."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ class System:
     execute: Execute
     attention: str
     compiled: bool
+    fused: bool = False
     runner: EncoderRunner | None = None
     """None for a system that is not ours."""
     memory: Memory | None = None
@@ -31,11 +33,13 @@ class System:
     device_bytes: int = 0
     """What the device lost while its graphs were made, whatever took it; 0 off CUDA."""
     counted: dict[str, int] = field(default_factory=dict)
+    costs: str | None = None
+    """Where the costs come from that it packs by; None for a packing that needs none."""
 
     @property
     def kernels(self) -> Kernels:
         """What another system must share for its exact graphs to be this one's floor."""
-        return self.attention, self.compiled
+        return self.attention, self.compiled, self.fused
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,6 +75,7 @@ class Bench:
             strategy=system.name,
             attention=system.attention,
             compiled=system.compiled,
+            fused=system.fused,
             traffic=self.traffic.name,
             **fields,
         )
@@ -84,6 +89,7 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
         system,
         latency=Latency.of(medians, clock="wall", warmups=1),
         memory=system.memory,
+        costs=system.costs,
         numbers={
             **_counts(system),
             **_floors(bench, exact, medians),
@@ -137,7 +143,8 @@ def _floors(bench: Bench, exact: Mapping[int, float], medians: Sequence[float]) 
 
 
 def _counts(system: System) -> dict[str, float]:
-    """Padding, replay rate, capture seconds and graphs; empty for a system that is not ours."""
+    """Padding, replay rate, capture seconds, graphs, and launch shapes by the attention chosen for
+    them; empty for a system that is not ours."""
     if system.runner is None:
         return {}
     counted = system.counted
@@ -145,9 +152,11 @@ def _counts(system: System) -> dict[str, float]:
     eager = counted.get(f"{Route.FALLBACK}_items", 0) + counted.get(f"{Route.EAGER}_items", 0)
     budget = counted.get(f"{Route.REPLAY}_budget", 0)
     made = system.runner.graphs.graphs if system.runner.graphs else []
+    attended = Counter(c.name for graph in made for c in graph.attention)
     return {
         "replay_ratio": replayed / max(1, replayed + eager),
         "padding_ratio": 1 - counted.get(f"{Route.REPLAY}_real", 0) / budget if budget else 0.0,
         "capture_s": sum(graph.seconds for graph in made),
         "graphs_count": float(len(made)),
+        **{f"attention_{name}_count": float(n) for name, n in attended.items()},
     }

@@ -34,6 +34,8 @@ REASONABLE_TOKENS = 8192
 """Largest budget of `auto`: above it the card is busy with arithmetic and launches hide behind it."""
 REASONABLE_PATCHES = 4 * REASONABLE_TOKENS
 """The same for encoders whose items are all alike."""
+REASONABLE_ROWS = 16
+"""Smallest budget of `auto`: matrix products come in tiles of at least so many rows."""
 RANGE = 128
 """Largest over smallest budget of `auto`: what a smaller one saves is too little to see."""
 
@@ -93,7 +95,9 @@ def _uniform(
 ) -> Plan:
     rule = target.size.rule
     graphs = [sizes.capacity(b, rule, items=items, frames=frames) for b in budgets]
-    return target.plan(graphs, reasons)
+    # Budgets that hold as many whole slots make one graph.
+    made = dict(zip(graphs[::-1], reasons[::-1], strict=True))
+    return target.plan(list(made)[::-1], list(made.values())[::-1])
 
 
 def quantile(
@@ -164,18 +168,21 @@ def auto(target: Target) -> Plan:
     (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     """
     rule = target.size.rule
-    if rule.min_tokens == rule.max_tokens:
+    if rule.slot_tokens:
         return _by_items(target)
     item = rule.max_tokens
     largest = min(item, REASONABLE_TOKENS)
-    smallest = max(rule.min_tokens, largest // RANGE)
+    smallest = max(rule.min_tokens, largest // RANGE, min(largest, REASONABLE_ROWS))
     plan = doubling(smallest, largest, target=target)
     start = f"{smallest} tokens: the smallest item"
     if smallest > rule.min_tokens:
-        start = (
-            f"{smallest} tokens: 1/{RANGE} of the largest; the smallest item has {rule.min_tokens}"
-        )
-    first = f"{start}; {plan.graphs[0].items} items, as many as the largest budget holds of it"
+        share = "fewer rows cost as much"
+        if smallest > REASONABLE_ROWS:
+            share = f"1/{RANGE} of the largest"
+        start = f"{smallest} tokens: {share}; the smallest item has {rule.min_tokens}"
+    most = plan.graphs[0].items
+    why = "it has tokens" if most == smallest else "the largest budget holds of it"
+    first = f"{start}; {most} items, as many as {why}"
     last = f"{largest} tokens: the largest item"
     if largest < item:
         last = (
@@ -187,7 +194,7 @@ def auto(target: Target) -> Plan:
 
 
 def _by_items(target: Target) -> Plan:
-    """Double the items of a replay, where every item gives as many tokens as the next."""
+    """Double the items of a replay, where every item takes as large a slot as the next."""
     rule = target.size.rule
     one = sizes.capacity(rule.max_tokens, rule, items=1)
     most = max(1, REASONABLE_PATCHES // one.patches)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from encgraph import memory
+from encgraph import broken, memory
+from encgraph.attention import measured
 from encgraph.encoders.protocol import Buffers, Encoder
 from encgraph.records import Capacity
 from encgraph.results import Memory
@@ -41,6 +42,8 @@ class BudgetGraph:
     """Warm-up and capture."""
     memory: Memory | None = None
     """What this capture added; None on the reference backend."""
+    attention: tuple[measured.Choice, ...] = ()
+    """What was chosen for each launch shape of the forward; empty where there was no choice."""
     failure: str | None = None
     """Why it could not be captured, with the line of the model that stopped it."""
 
@@ -52,6 +55,13 @@ def run(encoder: Encoder, graph: BudgetGraph) -> None:
         graph.output.copy_(torch.cat(output.tensors, dim=1))
     else:
         torch.cat(output.tensors, dim=1, out=graph.output)
+
+
+def _settle(encoder: Encoder, graph: BudgetGraph) -> None:
+    """Run once, then fix the attention of launch shapes that are to go by measurement."""
+    with measured.listening() as heard:
+        run(encoder, graph)
+    graph.attention = measured.settle(heard)
 
 
 Recording = Callable[[Encoder, BudgetGraph], None]
@@ -104,7 +114,7 @@ def _reference(encoder: Encoder, graph: BudgetGraph) -> None:
     start = time.perf_counter()
     try:
         with torch.no_grad():
-            run(encoder, graph)
+            _settle(encoder, graph)
         graph.is_captured = True
     except RuntimeError as error:
         graph.failure = explain(error, graph.capacity)
@@ -118,7 +128,8 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
     try:
         with torch.no_grad():
             with torch.cuda.stream(stream):
-                for _ in range(WARMUPS):
+                _settle(encoder, graph)
+                for _ in range(WARMUPS - 1):
                     run(encoder, graph)
             with (
                 memory.growth(encoder.spec.device, pool) as growth,
@@ -131,21 +142,10 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
     except RuntimeError as error:
         graph.failure = explain(error, graph.capacity)
     if graph.failure:  # after the error is gone, whose frames hold what the forward allocated
-        _recover(encoder.spec.device, recorded)
+        with suppress(RuntimeError):
+            recorded.reset()
+        broken.recover(encoder.spec.device)
     graph.seconds = time.perf_counter() - start
-
-
-def _recover(device: torch.device, broken: torch.cuda.CUDAGraph) -> None:
-    """Undo what a broken capture leaves behind.
-
-    The generator believes it is still capturing, and the pool is held by the graph that is no more.
-    """
-    with suppress(RuntimeError):
-        broken.reset()
-    generator = torch.cuda.default_generators[device.index or 0]
-    generator.graphsafe_set_state(generator.clone_state())
-    torch.cuda.synchronize(device)
-    torch.cuda.empty_cache()
 
 
 ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+ \wi?B)")

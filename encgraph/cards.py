@@ -9,8 +9,8 @@ from encgraph.errors import require
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
 
-PREFERRED = ("fa3", "flash", "cudnn")
-"""Attention kernels by the speed seen on an H200, for when none is asked for."""
+PREFERRED = ("measured", "fa3", "flash", "cudnn")
+"""Attentions by the speed seen on an H200, for when none is asked for; "measured" is at least the best."""
 
 
 def known() -> tuple[str, ...]:
@@ -23,7 +23,12 @@ def known() -> tuple[str, ...]:
 
 
 def price(
-    size: EncoderSize, *, on: str = "h200", attention: str = "auto", compiled: bool = False
+    size: EncoderSize,
+    *,
+    on: str = "h200",
+    attention: str = "auto",
+    compiled: bool = False,
+    fused: bool = False,
 ) -> Costs:
     """Cost model of an encoder on a card.
 
@@ -32,6 +37,7 @@ def price(
         on: A card of `known()`.
         attention: Kernels by name; "auto" takes the fastest on record.
         compiled: Whether the repeated block is compiled.
+        fused: Whether its passes are joined by hand as well; priced as compiled where not recorded.
 
     Returns:
         The recorded curve's fit; without one, arithmetic whose source says "modelled".
@@ -45,10 +51,11 @@ def price(
         f"card must be one of {cards}, got {on!r}; `encgraph record` makes a curve",
     )
     points = recorded(size, on)
-    kernels = [k for k in curves.recorded(points) if k.compiled == compiled]
-    if not kernels:
+    bodies = [k for k in curves.recorded(points) if k.compiled == compiled]
+    chosen = [k for k in bodies if k.fused == fused] or [k for k in bodies if not k.fused]
+    if not chosen:
         return replace(costs.modelled(size), source=_modelled(size, on, compiled))
-    return curves.fit(points, size, _choose(kernels, attention))
+    return curves.fit(points, size, _choose(chosen, attention))
 
 
 def recorded(size: EncoderSize, on: str) -> tuple[Measurement, ...]:
@@ -57,6 +64,11 @@ def recorded(size: EncoderSize, on: str) -> tuple[Measurement, ...]:
     if on not in store.gpus() or name not in store.experiments(on):
         return ()
     return store.load(on, name)
+
+
+def kernels(size: EncoderSize, on: str) -> list[Kernels]:
+    """Attention and bodies on record for an encoder on a card."""
+    return curves.recorded(recorded(size, on))
 
 
 def _choose(kernels: list[Kernels], attention: str) -> Kernels:

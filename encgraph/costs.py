@@ -135,6 +135,8 @@ def flops(size: EncoderSize, load: Load) -> float:
     embed = 2 * size.patch_width * size.hidden
     wide = size.hidden * size.rule.merge_area
     merger = 2 * (wide**2 + wide * size.out) * (1 + len(size.deepstack))
+    if size.layout == "text":
+        embed = merger = 0  # rows of a table, and a mean or a row
     return (
         load.patches * (size.depth * block + embed)
         + _attention_flops(size, load)

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Self
 
 import numpy as np
 
@@ -33,30 +34,40 @@ class Kernels:
 
     attention: str
     compiled: bool
+    fused: bool = False
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> Self:
+        """Kernels of one point."""
+        m = measurement
+        return cls(attention=m.attention, compiled=m.compiled, fused=m.fused)
+
+    @property
+    def about(self) -> str:
+        """For people: "fa3 attention, compiled"."""
+        body = ", compiled and fused" if self.fused else ", compiled" if self.compiled else ""
+        return f"{self.attention} attention{body}"
 
 
 def recorded(measurements: Sequence[Measurement]) -> list[Kernels]:
     """Kernels that have replays on record, in order of appearance."""
-    replays = [m for m in measurements if m.route is Route.REPLAY]
-    found = dict.fromkeys((m.attention, m.compiled) for m in replays)
-    return [Kernels(attention=attention, compiled=compiled) for attention, compiled in found]
+    return list(dict.fromkeys(Kernels.of(m) for m in measurements if m.route is Route.REPLAY))
 
 
 def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels) -> Costs:
     """Fit the cost model of one encoder, attention and body.
 
     Args:
-        measurements: The curve's points; other kernels' are ignored (eager has no compiled body).
+        measurements: The curve's points; other kernels' are ignored.
         size: The encoder.
         kernels: Attention and body.
 
     Raises:
         ValueError: If there are too few points for these kernels; says which are on record.
     """
-    mine = [m for m in measurements if m.attention == kernels.attention]
-    mine_compiled = [m for m in mine if m.compiled == kernels.compiled]
-    replays = [m for m in mine_compiled if m.route is Route.REPLAY and not _whole(m)]
-    eagers = [m for m in mine_compiled if m.route is Route.EAGER]
+    mine = [m for m in measurements if Kernels.of(m) == kernels]
+    replays = [m for m in mine if m.route is Route.REPLAY and not _whole(m)]
+    eagers = [m for m in mine if m.route is Route.EAGER]
     require(
         len(replays) >= 4 and len(eagers) >= 3,
         f"no curve of {size.name} with {kernels!r} on record; there is {recorded(measurements)!r}",
@@ -65,13 +76,13 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
     eager = _fit_eager(
         eagers, lambda load: dense.at(load.patches) + square * load.square + patch * load.patches
     )
-    request, item = _fit_host([m for m in mine_compiled if _whole(m)])
-    captures = [m for m in mine_compiled if m.route is Route.CAPTURE]
+    request, item = _fit_host([m for m in mine if _whole(m)])
+    captures = [m for m in mine if m.route is Route.CAPTURE]
     environment = replays[0].environment
     return Costs(
         source=(
             f"recorded on {environment.gpu}, torch {environment.torch}, "
-            f"{kernels.attention} attention{', compiled' if kernels.compiled else ''}, "
+            f"{kernels.about}, "
             f"{environment.utc[:10]}, {len(replays)} replays and {len(eagers)} eager runs"
         ),
         recorded=True,
@@ -184,6 +195,28 @@ def _fit_eager(eagers: Sequence[Measurement], replay_ms: Callable[[Load], float]
     )
 
 
+def eager_curve(eagers: Sequence[Measurement]) -> tuple[Curve, float]:
+    """Eager's own curve, where so few capacities were timed that the replays' says nothing of it.
+
+    Args:
+        eagers: Eager runs of several sizes, each with few and with many segments.
+
+    Returns:
+        Milliseconds against patches, and milliseconds a patch squared of a live segment.
+    """
+    knots: list[int] = []
+    for patches in sorted({_load(m).patches for m in eagers}, reverse=True):
+        if not knots or patches < 0.8 * knots[0]:
+            knots.insert(0, patches)
+    at = [_load(m).patches for m in eagers]
+    squares, times = (np.array([f(m) for m in eagers]) for f in (lambda m: _load(m).square, _time))
+    columns = [np.interp(at, knots, share) for share in np.eye(len(knots))]
+    matrix = np.column_stack([*columns, squares / squares.max()]) / times[:, None]
+    *dense, square = _nonnegative(matrix, np.ones(len(eagers)))
+    rising = tuple(float(x) for x in np.maximum.accumulate(dense))
+    return Curve(patches=tuple(knots), ms=rising), float(square / squares.max())
+
+
 def _scaled(dense: Curve, ratio: float, patch: float) -> Curve:
     """The replay's curve at eager's ratio, every patch live."""
     times = zip(dense.patches, dense.ms, strict=True)
@@ -230,9 +263,7 @@ def check(costs: Costs, measurements: Sequence[Measurement], kernels: Kernels) -
         abs(costs.replay_ms(_capacity(m), _load(m)) - costs.item_ms * _load(m).items - _time(m))
         / _time(m)
         for m in measurements
-        if m.route is Route.REPLAY
-        and (m.attention, m.compiled) == (kernels.attention, kernels.compiled)
-        and not _whole(m)
+        if m.route is Route.REPLAY and Kernels.of(m) == kernels and not _whole(m)
     ]
     return Fitness(
         points=len(errors),

@@ -1,5 +1,8 @@
 """Errors that callers may want to catch; wrong arguments are plain ValueError or TypeError."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class CaptureError(RuntimeError):
     """A budget could not be captured; the rest of the set stays usable."""
@@ -11,6 +14,16 @@ class StaleBufferError(RuntimeError):
 
 class ParityError(RuntimeError):
     """An output is farther from eager than its tolerance allows; names the first item that differs."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ask whether one of up to three names that look alike was meant; empty if none does.
+
+    >>> nearest("vlm", ["eager", "vllm"])
+    "did you mean 'vllm'? "
+    """
+    near = get_close_matches(name.lower(), list(known), n=3)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
 
 
 def require(holds: bool, message: str) -> None:

@@ -83,10 +83,10 @@ def _card() -> str:
 
 
 def _bar(values: Iterable[Any], about: str = "record") -> Iterable[Any]:
-    """Progress: a bar of the notebook in JupyterLab, a line on stderr elsewhere."""
+    """Progress: a bar of the notebook in JupyterLab or of a terminal, nothing in a log."""
     from tqdm.auto import tqdm
 
-    shown: Iterable[Any] = tqdm(values, desc=about, leave=False)
+    shown: Iterable[Any] = tqdm(values, desc=about, leave=False, disable=None)
     return shown
 
 

@@ -25,10 +25,10 @@ from encgraph.encoders.protocol import Encoder, Input
 from encgraph.errors import CaptureError, StaleBufferError
 from encgraph.graphs import BACKENDS, GraphSet, Observe, State
 from encgraph.layouts import Keep, Layout, capacity_of, layout_of
+from encgraph.packers import leftovers
 from encgraph.records import (
     Bin,
     Capacity,
-    Fallback,
     FallbackReason,
     Item,
     Load,
@@ -90,15 +90,15 @@ class ExactSet(GraphSet):
         """
         layout, load = layout_of(items), Load.of(items)
         if self.keep.max_tokens is not None and load.tokens > self.keep.max_tokens:
-            return _eager(items, FallbackReason.OVER_TOKENS)
+            return leftovers.all_eager(items, FallbackReason.OVER_TOKENS)
         if not self.frozen and layout not in self.failures:
             self.hits[layout] += 1
             if layout not in self._kept and self.hits[layout] >= self.keep.min_hits:
                 self._make(layout, items)
         if layout in self.failures:
-            return _eager(items, FallbackReason.CAPTURE_FAILED)
+            return leftovers.all_eager(items, FallbackReason.CAPTURE_FAILED)
         if layout not in self._kept:
-            return _eager(items, FallbackReason.NOT_CAPTURED)
+            return leftovers.all_eager(items, FallbackReason.NOT_CAPTURED)
         self._kept[layout] = self._kept.pop(layout)
         capacity = self._kept[layout].capacity
         everything = tuple(range(len(items)))
@@ -247,7 +247,7 @@ def _order(capacity: Capacity) -> tuple[int, int, int, int]:
 
 def _allocate(encoder: Encoder, capacity: Capacity) -> BudgetGraph:
     spec = encoder.spec
-    rows = (capacity.tokens, sum(spec.widths))
+    rows = (spec.rows(capacity), sum(spec.widths))
     return BudgetGraph(
         capacity=capacity,
         buffers=encoder.buffers(capacity, spec.device, spec.dtype),
@@ -264,8 +264,3 @@ def _step(items: Sequence[Item]) -> Step:
         real_tokens=tokens,
         token_budget=tokens,
     )
-
-
-def _eager(items: Sequence[Item], reason: FallbackReason) -> Packing:
-    left = tuple(Fallback(item=index, reason=reason) for index in range(len(items)))
-    return Packing(bins=(), fallback=left)

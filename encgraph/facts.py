@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from encgraph.errors import require
-from encgraph.records import SCHEMA, FallbackReason, Plan, Route, Step
+from encgraph.records import SCHEMA, FallbackReason, Load, Plan, Route, Step
 from encgraph.regimes import RequestTimes
 from encgraph.results import Environment, Latency, Memory
 from encgraph.tabular import Showing
@@ -69,6 +69,8 @@ class EncoderFacts:
     backend: str
     """"cuda" or "reference"."""
     strategy: str
+    costs: str | None = None
+    """Where the costs come from that were packed by; None where none were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ class GraphState:
     """Time to capture; None if it never was."""
     num_bytes: int | None = None
     """Pool bytes the capture added; None if not measured."""
+    attention: str | None = None
+    """What was chosen for it, a name a launch shape; None where nothing was to be chosen."""
 
     def __post_init__(self) -> None:
         require(
@@ -144,21 +148,23 @@ class FallbackFacts:
     items: int
     tokens: int
     largest_tokens: int
-    """Tokens of the largest step that fell back for it."""
+    """Tokens of the largest step that fell back for it; only those that did so for this reason."""
 
     @classmethod
     def by_reason(cls, steps: Iterable[Step]) -> tuple[Self, ...]:
         """Group fallbacks by reason, most items first."""
-        groups: dict[FallbackReason, list[Step]] = {}
+        groups: dict[FallbackReason, list[Load]] = {}
         for step in steps:
             if step.reason is not None:
-                groups.setdefault(step.reason, []).append(step)
+                one = {step.reason: Load(items=step.items, tokens=step.real_tokens)}
+                for reason, load in (step.reasons or one).items():
+                    groups.setdefault(reason, []).append(load)
         found = [
             cls(
                 reason=reason,
-                items=sum(s.items for s in group),
-                tokens=sum(s.real_tokens for s in group),
-                largest_tokens=max(s.real_tokens for s in group),
+                items=sum(load.items for load in group),
+                tokens=sum(load.tokens for load in group),
+                largest_tokens=max(load.tokens for load in group),
             )
             for reason, group in groups.items()
         ]

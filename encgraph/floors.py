@@ -24,8 +24,8 @@ SAMPLE = 40
 """Requests for which exact graphs are made, each captured once."""
 SIDE = 8192
 """Rows and columns of the matrix product; smaller ones do not fill a large card."""
-Kernels = tuple[str, bool]
-"""Attention and whether the body is compiled: what two systems must share to be compared."""
+Kernels = tuple[str, bool, bool]
+"""Attention, whether the body is compiled, and whether fused: what two systems must share to be compared."""
 
 
 def sampled(count: int, most: int = SAMPLE) -> list[int]:

@@ -137,7 +137,7 @@ class GraphSet(Showing):
                 capturing.run(self.encoder, graph)
         self.generation += 1
         self._refuse_stale()
-        return graph.output[: sum(value.item.tokens for value in inputs)]
+        return graph.output[: sum(self.encoder.spec.rows(value.item) for value in inputs)]
 
     def clear(self) -> int:
         """Drop graphs, pool and slabs; idempotent. Returns the bytes given back."""
@@ -252,13 +252,13 @@ def _allocate(
 
     def tensors(capacity: Capacity) -> dict[str, Tensor]:
         made = dict(encoder.buffers(capacity, spec.device, spec.dtype))
-        rows = (capacity.tokens, width)
+        rows = (spec.rows(capacity), width)
         return made | {"output": torch.zeros(rows, device=spec.device, dtype=spec.dtype)}
 
     def views(capacity: Capacity) -> dict[str, Tensor]:
         shapes = encoder.buffers(capacity, torch.device("meta"), spec.dtype)
         seen = {name: shared[name][: shape.shape[0]] for name, shape in shapes.items()}
-        return seen | {"output": shared["output"][: capacity.tokens]}
+        return seen | {"output": shared["output"][: spec.rows(capacity)]}
 
     shared = tensors(plan.largest()) if slabs == "shared" else {}
     each = [views(c) if shared else tensors(c) for c in plan.graphs]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -20,6 +21,7 @@ from encgraph.facts import Jitter
 from encgraph.records import Step
 from encgraph.results import Latency
 
+Batch = TypeVar("Batch")
 Execute = Callable[[Sequence[Input]], list[EncoderOutput]]
 
 
@@ -160,9 +162,9 @@ def latency(medians_ms: Sequence[float], *, warmups: int = 1, clock: str = "wall
 
 
 def jitter(
-    execute: Execute,
-    replayed: Sequence[Input],
-    fallback: Sequence[Input],
+    execute: Callable[[Batch], object],
+    replayed: Batch,
+    fallback: Batch,
     *,
     device: torch.device,
     samples: int = 50,

@@ -12,10 +12,11 @@ from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.errors import require
 from encgraph.records import Modality
 from encgraph.runner import EncoderRunner, Refusal
+from encgraph.tabular import Showing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MixedRunner:
+class MixedRunner(Showing):
     """Runners by the modality whose items they take; a context manager that clears them on exit.
 
     One runner may stand under several modalities; its items then share batches.

@@ -5,7 +5,7 @@ records to JSON and back; `results` holds the records of what was measured.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 from itertools import pairwise
@@ -58,7 +58,7 @@ class Item:
 
     modality: Modality = Modality.IMAGE
     tokens: int
-    """Encoder output tokens, at least 1."""
+    """Encoder output tokens, at least 1; where they are pooled, those before: what work grows with."""
     patches: int
     """Encoder input patches, at least 1."""
     segments: int = 1
@@ -133,7 +133,7 @@ class Capacity:
     """What one captured graph holds; every field is a limit that packing checks."""
 
     tokens: int
-    """The token budget: output rows, padding included."""
+    """The token budget, padding included; where tokens are pooled, fewer rows come out."""
     patches: int
     items: int
     segments: int
@@ -281,19 +281,20 @@ class Step:
     token_budget: int | None = None
     """Rows computed; None unless captured or replayed."""
     reason: FallbackReason | None = None
-    """Why; only a fallback has one."""
+    """Why, of the largest item; only a fallback has one."""
+    reasons: Mapping[FallbackReason, Load] = field(default_factory=dict)
+    """What fell back for each reason; empty where there is but one, as in older records."""
 
     def __post_init__(self) -> None:
-        graphed = self.route in (Route.CAPTURE, Route.REPLAY)
+        budget, why, left = self.token_budget, self.reason, self.reasons
+        graphed, fell = self.route in (Route.CAPTURE, Route.REPLAY), self.route is Route.FALLBACK
+        require(graphed == (budget is not None), f"a {self.route} step has token_budget {budget!r}")
+        require(fell == (why is not None), f"a {self.route} step has reason {why!r}")
         require(
-            graphed == (self.token_budget is not None),
-            f"a {self.route} step has token_budget {self.token_budget!r}",
+            not left or (why in left and sum(m.items for m in left.values()) == self.items),
+            f"a step of {self.items} items for {why!r} has reasons {left!r}",
         )
         require(
-            (self.route is Route.FALLBACK) == (self.reason is not None),
-            f"a {self.route} step has reason {self.reason!r}",
-        )
-        require(
-            self.token_budget is None or self.token_budget >= self.real_tokens,
-            f"budget {self.token_budget!r} is under {self.real_tokens!r} real tokens",
+            budget is None or budget >= self.real_tokens,
+            f"budget {budget!r} is under {self.real_tokens!r} real tokens",
         )

@@ -136,6 +136,8 @@ class Measurement(Showing):
     strategy: str = "encgraph"
     attention: str = "auto"
     compiled: bool = False
+    fused: bool = False
+    """Whether the compiled block had its passes joined by hand."""
     traffic: str | None = None
     request: int | None = None
     """Index into the traffic; None where the figure is not a request's."""
@@ -144,6 +146,8 @@ class Measurement(Showing):
     load: Load | None = None
     latency: Latency | None = None
     memory: Memory | None = None
+    costs: str | None = None
+    """Where the costs come from that were packed by; None where none were."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Further figures; each name ends in its unit."""
     schema: int = SCHEMA

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.encoders.protocol import EncoderOutput, EncoderSpec, Input
 
 Own = Callable[[Tensor, Sequence[int], Sequence[int]], list[EncoderOutput]]
-"""(packed rows, tokens an item, widths) -> an output an item."""
+"""(packed rows, rows an item, widths) -> an output an item."""
 
 
 def split(packed_TW: Tensor, counts: Sequence[int], widths: Sequence[int]) -> list[EncoderOutput]:
@@ -40,7 +40,7 @@ def check(
     outputs: Sequence[EncoderOutput],
     indices: Sequence[int],
     inputs: Sequence[Input],
-    widths: Sequence[int],
+    spec: EncoderSpec,
 ) -> None:
     """Type, count, rows and widths of what an encoder returned."""
     if len(outputs) != len(inputs):
@@ -48,7 +48,7 @@ def check(
     for index, output, value in zip(indices, outputs, inputs, strict=True):
         if not isinstance(output, EncoderOutput):
             raise RuntimeError(f"item {index}: eager must return EncoderOutput, got {output!r}")
-        expected = [(value.item.tokens, width) for width in widths]
+        expected = [(spec.rows(value.item), width) for width in spec.widths]
         shapes = [tuple(tensor.shape) for tensor in output.tensors]
         if shapes != expected:
             raise RuntimeError(f"item {index}: outputs must have shapes {expected}, got {shapes}")

@@ -59,7 +59,7 @@ class TokenRule:
     prefix_tokens: int = 0
     """Output tokens before those of the grid."""
     pooled: bool = False
-    """Whether an item gives one output token, however many patches it has."""
+    """Whether one row comes out for all tokens of a segment; budgets count tokens all the same."""
     modality: Modality = Modality.IMAGE
     """Of an item that is no clip."""
 
@@ -93,8 +93,14 @@ class TokenRule:
         return grid.t * grid.h * grid.w + self.prefix
 
     def tokens(self, cells: int) -> int:
-        """Output tokens of an item whose grid has so many merged cells."""
-        return 1 if self.pooled else cells + self.prefix_tokens
+        """Output tokens, before any pooling, of an item whose grid has so many merged cells."""
+        return cells + self.prefix_tokens
+
+    @property
+    def slot_tokens(self) -> int:
+        """Tokens a graph sets aside for an item however few it has; 0 where items lie end to end."""
+        slotted = self.resize == "patch_limit" or self.min_pixels == self.max_pixels
+        return self.max_tokens if slotted else 0
 
     def _limit(self, pixels: int, *, up: bool) -> int:
         """Merged cells in an area: whole sides where both are the root of it, else by area."""

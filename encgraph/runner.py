@@ -10,6 +10,7 @@ borrowed; a borrowed output raises once a later replay has overwritten it.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from encgraph import graphs, packing, rows, watch
@@ -17,6 +18,7 @@ from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
 from encgraph.errors import CaptureError, StaleBufferError
 from encgraph.exact import ExactSet
 from encgraph.graphs import GraphSet, Observe
+from encgraph.packers import leftovers
 from encgraph.records import (
     Bin,
     Fallback,
@@ -35,11 +37,8 @@ PackerOf = Callable[[Plan], packing.Packer]
 Present = TypeVar("Present")
 Refusal = ValueError | TypeError
 """What is wrong with one item."""
+_ASCENDING: PackerOf = partial(packing.packer, rule="ascending")
 OWNERSHIPS = ("one_copy", "clone_each")
-
-
-def _ascending(plan: Plan) -> packing.Packer:
-    return packing.packer(plan, rule="ascending")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +73,7 @@ class EncoderRunner(Showing):
     plan: Plan
     """May be empty: then every batch runs eager and nobody calls that a fallback."""
     backend: str = "cuda"
-    packer: PackerOf = _ascending
+    packer: PackerOf = _ASCENDING
     """Makes the packer of the graphs that were captured; see `packing.packer`."""
     slabs: str = "shared"
     ownership: str = "one_copy"
@@ -147,6 +146,12 @@ class EncoderRunner(Showing):
             observe=self.observe,
         )
         self._packer = self.packer(self._graphs.captured_plan)
+
+    def pack_by(self, packer: PackerOf) -> None:
+        """Pack by another packer from now on."""
+        self.packer = packer
+        if self._graphs is not None:
+            self._packer = packer(self._graphs.captured_plan)
 
     def clear(self) -> int:
         """Drop the graphs; idempotent. Returns the bytes given back."""
@@ -235,9 +240,9 @@ class EncoderRunner(Showing):
 
     def _pack(self, modality: Modality, items: Sequence[Item]) -> Packing:
         if self._graphs is None or self._packer is None:
-            return _all_eager(items, FallbackReason.NOT_CAPTURED)
+            return leftovers.all_eager(items, FallbackReason.NOT_CAPTURED)
         if not self._graphs.supports(modality):
-            return _all_eager(items, FallbackReason.UNSUPPORTED_MODALITY)
+            return leftovers.all_eager(items, FallbackReason.UNSUPPORTED_MODALITY)
         return self._packer(items)
 
     def _replay(
@@ -254,7 +259,7 @@ class EncoderRunner(Showing):
         )
         with self.observe(step):
             packed = self._graphs.replay(part.capacity, inputs)
-            counts = [value.item.tokens for value in inputs]
+            counts = [self.encoder.spec.rows(value.item) for value in inputs]
             outputs = own(packed, counts, self.encoder.spec.widths)
         borrowed = self._graphs if own is rows.split else None
         for index, output in zip(members, outputs, strict=True):
@@ -267,27 +272,24 @@ class EncoderRunner(Showing):
         fallback: Sequence[Fallback],
         modality: Modality,
     ) -> Iterator[Borrowed]:
-        """All of them in one eager batch; the step carries the reason of its largest item."""
+        """All of them in one eager batch; the step carries every reason, its largest item's first."""
         indices = [members[one.item] for one in fallback]
         inputs = [batch[index] for index in indices]
         largest = max(fallback, key=lambda one: batch[members[one.item]].item.tokens)
+        loads = leftovers.by_reason(fallback, [batch[index].item for index in members])
         step = Step(
             route=Route.FALLBACK if self.is_graphed else Route.EAGER,
             modality=modality,
             items=len(inputs),
             real_tokens=sum(value.item.tokens for value in inputs),
             reason=largest.reason if self.is_graphed else None,
+            reasons=loads if self.is_graphed and len(loads) > 1 else {},
         )
         with self.observe(step):
             outputs = self.encoder.eager(inputs)
-        rows.check(outputs, indices, inputs, self.encoder.spec.widths)
+        rows.check(outputs, indices, inputs, self.encoder.spec)
         for index, output in zip(indices, outputs, strict=True):
             yield Borrowed(index, output, None, 0)
-
-
-def _all_eager(items: Sequence[Item], reason: FallbackReason) -> Packing:
-    everything = tuple(Fallback(item=index, reason=reason) for index in range(len(items)))
-    return Packing(bins=(), fallback=everything)
 
 
 def _present(value: Present | None, index: int) -> Present:

@@ -5,9 +5,8 @@ sizes are those of `encgraph.published`.
 """
 
 import math
-from difflib import get_close_matches
 
-from encgraph.errors import require
+from encgraph.errors import nearest, require
 from encgraph.published import audio, glm4v, images, pixtral, qwen_vl, text, tiles
 from encgraph.published.qwen_vl import QWEN3_VL_RULE as QWEN3_VL_RULE
 from encgraph.published.qwen_vl import TINY as TINY
@@ -39,13 +38,14 @@ def named(name: str) -> EncoderSize:
     """Look a size up by name.
 
     Raises:
-        ValueError: If there is none of that name; suggests the nearest.
+        ValueError: If there is none of that name; suggests the nearest three.
     """
     if name in SIZES:
         return SIZES[name]
-    near = get_close_matches(name.lower(), SIZES, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}" if near else ""
-    raise ValueError(f"encoder must be one of {sorted(SIZES)}, got {name!r}{hint}")
+    raise ValueError(
+        f"encoder must be a published size, got {name!r}; {nearest(name, SIZES)}"
+        "`encgraph encoders` lists them all"
+    )
 
 
 def near_square_grid(tokens: int, rule: TokenRule) -> Grid:
@@ -61,7 +61,9 @@ def near_square_grid(tokens: int, rule: TokenRule) -> Grid:
     low, top = rule.min_tokens, rule.max_tokens
     require(tokens <= top, f"tokens must be at most {top} for one image, got {tokens!r}")
     if rule.resize in ("fixed", "length"):
-        return image_grid(max(tokens, low), 1 if rule.resize == "length" else tokens, rule)
+        return image_grid(
+            max(tokens, low), 1 if rule.resize == "length" else max(tokens, low), rule
+        )
     cells = max(tokens, low)
     root = max(1, round(math.sqrt(cells)))
     high = min(
@@ -123,39 +125,41 @@ def capacity(
 ) -> Capacity:
     """Capacity of a token budget; what is not given is the worst case that fits it.
 
-    Where every item has the same tokens ("fixed"), the budget is rounded down to whole items, at
-    least one, and holds as many as that; `items` and the rest follow.
+    Where every item takes a slot of its own (`TokenRule.slot_tokens`), the budget is rounded down to
+    whole slots, at least one, and holds as many items as that; `items` and the rest follow.
 
     Args:
         tokens: The token budget.
         rule: Gives patches a token.
         items: Most items a replay; lowered to the budget if above.
         frames: Most temporal steps in all; 0 means as many as items (images only).
-        longest_segment: Patches of the longest segment; 0 means the whole budget.
-        patches: Most patches; 0 means what the tokens need, of pooled items the longest.
+        longest_segment: Patches of the longest segment; 0 means the whole budget, of texts the
+            longest there is.
+        patches: Most patches; 0 means what the tokens need.
     """
-    if rule.resize == "fixed":
-        return _fixed_capacity(tokens, rule)
+    if rule.slot_tokens:
+        return _slotted_capacity(tokens, rule)
     items = min(items, tokens)
     steps = max(frames, items)
-    each = rule.max_pixels // rule.patch**2 if rule.pooled else rule.merge_area
-    patches = patches or tokens * each + (0 if rule.pooled else items * rule.prefix)
+    patches = patches or tokens * rule.merge_area + items * rule.prefix
+    whole = min(patches, rule.max_pixels) if rule.resize == "length" else patches
     return Capacity(
         tokens=tokens,
         patches=patches,
         items=items,
         segments=steps,
-        longest_segment=min(longest_segment, patches) or patches,
+        longest_segment=min(longest_segment, whole) or whole,
         frames=steps,
     )
 
 
-def _fixed_capacity(tokens: int, rule: TokenRule) -> Capacity:
-    a_token, side = rule.max_tokens, rule.longest_side(rule.max_pixels)
-    rows = rule.patches(Grid(1, side, side))
-    count = max(1, tokens // a_token)
+def _slotted_capacity(tokens: int, rule: TokenRule) -> Capacity:
+    each, side = rule.slot_tokens, rule.longest_side(rule.max_pixels)
+    fixed = rule.resize == "fixed"
+    rows = rule.patches(Grid(1, side, side) if fixed else Grid(1, 1, each * rule.merge_area))
+    count = max(1, tokens // each)
     return Capacity(
-        tokens=count * a_token,
+        tokens=count * each,
         patches=count * rows,
         items=count,
         segments=count,

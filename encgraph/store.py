@@ -150,7 +150,7 @@ def _order(measurement: Measurement) -> tuple[Any, ...]:
     """What was measured first, numbers as numbers; the whole line breaks a tie."""
     m = measurement
     return (
-        (m.experiment, m.encoder, m.strategy, m.attention, m.compiled, m.traffic or ""),
+        (m.experiment, m.encoder, m.strategy, m.attention, m.compiled, m.fused, m.traffic or ""),
         -1 if m.request is None else m.request,
         m.route or "",
         astuple(m.capacity) if m.capacity else (),

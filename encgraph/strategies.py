@@ -6,6 +6,8 @@ A strategy chooses among pieces that exist; it holds no code. The names are thos
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from encgraph.errors import nearest
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
@@ -30,6 +32,8 @@ class Strategy:
     attention: str = "auto"
     """On a card; elsewhere whatever runs there."""
     compiled: bool = False
+    fused: bool = False
+    """Whether a compiled block has its passes joined by hand, where the family's can be."""
     item_caps: Literal["one", "each"] = "each"
     """"one" (the same item cap for all budgets, as engines have it) or "each" (what the budget needs)."""
 
@@ -149,6 +153,13 @@ LADDER = (
         about="rung 5: the repeated block compiled",
         attention="fa3",
     ),
+    replace(
+        ENCGRAPH,
+        name="ladder_kernels",
+        about="rung 6: GELU inside the product, rotary in one kernel, norms joined, one front",
+        attention="fa3",
+        fused=True,
+    ),
 )
 """The ablation ladder: from vLLM's graphs to ours, one idea a rung."""
 
@@ -179,7 +190,10 @@ def named(name: str) -> Strategy:
         ValueError: If there is none of that name.
     """
     if name not in STRATEGIES:
-        raise ValueError(f"strategy must be one of {sorted(STRATEGIES)}, got {name!r}")
+        raise ValueError(
+            f"strategy must be a preset by name, got {name!r}; {nearest(name, STRATEGIES)}"
+            "`encgraph run --help` says what there is"
+        )
     return STRATEGIES[name]
 
 

@@ -30,7 +30,8 @@ from encgraph.traffic import Traffic
 
 PARITY_SOURCE = {
     True: "float32 against float32 eager: 1e-5 relative",
-    False: "1.25 times the distance of same-dtype eager from the float32 oracle, item by item",
+    False: "1.25 times the distance of same-dtype eager from the float32 oracle, item by item, and what "
+    "chance adds over an item's values",
 }
 
 
@@ -119,6 +120,9 @@ def _introduce(study: Study, runner: EncoderRunner, plan: Plan) -> None:
 
 def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     runner.capture()
+    costs = systems.calibrated(runner, study.strategy, study.setting)
+    encoder = study.gathered["encoder"]
+    study.gathered["encoder"] = replace(encoder, costs=costs.source if costs else None)
     states = runner.graphs.graphs if runner.graphs else []
     study.gathered["graphs"] = tuple(
         facts.GraphState(
@@ -127,6 +131,7 @@ def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
             why=graph.failure,
             seconds=graph.seconds,
             num_bytes=graph.memory.pool_bytes + graph.memory.driver_bytes if graph.memory else None,
+            attention=", ".join(choice.name for choice in graph.attention) or None,
         )
         for index, graph in enumerate(states)
     )

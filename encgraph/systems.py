@@ -5,18 +5,19 @@ model, limits. Each system gets an encoder object of its own with the same seed,
 so that none profits from or disturbs another's buffers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from encgraph import budgets, capturing, exact, graphs, packing, peers
+from encgraph import budgets, calibrating, capturing, cards, exact, graphs, packing, peers
+from encgraph.attention import plain
 from encgraph.budgets import Target
 from encgraph.costs import Costs
-from encgraph.encoders import inputs, registry
+from encgraph.encoders import fusing, inputs, registry
 from encgraph.encoders.protocol import Encoder, Input
 from encgraph.errors import CaptureError
 from encgraph.exact import ExactSet
@@ -53,26 +54,24 @@ class Setting:
     dtype: torch.dtype
     backend: str
     costs: Costs
-    """Of the plain body."""
+    """Of every body, unless `priced` tells them apart."""
     fit_on: Sequence[Sequence[Item]]
     """Requests that budgets are fitted on; disjoint from those measured."""
     largest: int
     """Tokens of the largest budget."""
     max_graphs: int = 16
     max_bytes: int | None = None
-    compiled_costs: Costs | None = None
-    """Of the compiled body; None prices it as the plain one."""
-    costs_by_attention: Mapping[str, Costs] = field(default_factory=dict)
-    """Of the plain body, for strategies that name their attention; `costs` for the others."""
+    priced: Callable[[Strategy], Costs] | None = None
+    """Costs of the body that a strategy runs; see `prices`."""
     attention: str = "auto"
     """Used where the strategy leaves it open."""
     seed: int = 0
+    calibrate: bool = False
+    """Whether packing by predicted time goes by costs measured on the captured graphs themselves."""
 
     def price(self, strategy: Strategy) -> Costs:
         """The cost model of the body a strategy runs."""
-        costs = self.costs_by_attention.get(strategy.attention, self.costs)
-        if strategy.compiled:
-            costs = self.compiled_costs or self.costs
+        costs = self.priced(strategy) if self.priced else self.costs
         return costs.with_private_slabs() if strategy.slabs == "private" else costs
 
     def target(self, strategy: Strategy) -> Target:
@@ -86,14 +85,40 @@ class Setting:
         )
 
 
+def prices(size: EncoderSize, *, on: str, attention: str = "auto") -> Callable[[Strategy], Costs]:
+    """Cost models by strategy from what is on record for a card.
+
+    Args:
+        size: The encoder.
+        on: A card of `cards.known()`.
+        attention: Of strategies that leave it open; "auto" is the fastest on record.
+
+    Returns:
+        A function that gives the curve of a strategy's attention and body; of the fastest attention
+        where its own is not on record, and of the plain body where the compiled one is not.
+    """
+    recorded = cards.kernels(size, on)
+
+    def priced(strategy: Strategy) -> Costs:
+        compiled = strategy.compiled and any(k.compiled for k in recorded)
+        bodies = {k.attention for k in recorded if k.compiled == compiled}
+        wanted = strategy.attention if strategy.attention != "auto" else attention
+        named = wanted if wanted in bodies else "auto"
+        return cards.price(size, on=on, attention=named, compiled=compiled, fused=strategy.fused)
+
+    return cache(priced)
+
+
 def plan(strategy: Strategy, setting: Setting) -> Plan:
     """The plan a strategy makes for a setting."""
     target = setting.target(strategy)
     if strategy.plan in UNPLANNED:
         return Plan(graphs=(), encoder=setting.size.name, dtype=target.dtype)
-    smallest = setting.size.rule.min_tokens
     if strategy.plan == "doubling":
-        return budgets.doubling(smallest, setting.largest, target=target, items=VLLM_ITEMS)
+        # Every budget has the same item cap, so none is smaller than that.
+        smallest = min(max(setting.size.rule.min_tokens, VLLM_ITEMS), setting.largest)
+        items = min(VLLM_ITEMS, smallest)
+        return budgets.doubling(smallest, setting.largest, target=target, items=items)
     if strategy.plan == "fitted":
         return _fitted(strategy, setting, target)
     if strategy.plan == "exact_items":
@@ -120,20 +145,16 @@ def _fitted(strategy: Strategy, setting: Setting, target: Target) -> Plan:
     return fit.best.plan
 
 
-def predictions(
-    strategies: Sequence[Strategy], setting: Setting, requests: Sequence[Sequence[Item]]
-) -> dict[str, budgets.Prediction]:
-    """What each strategy's plan is predicted to take on requests, by the setting's cost model.
+def predicted(
+    strategy: Strategy, setting: Setting, made: Plan, requests: Sequence[Sequence[Item]]
+) -> budgets.Prediction | None:
+    """What a strategy's plan is predicted to take on requests, by the setting's cost model.
 
-    Strategies that pack in a way of their own are left out: no model of ours speaks of them.
+    None for a strategy that packs in a way of its own: no model of ours speaks of it.
     """
-    return {
-        strategy.name: budgets.judge(
-            requests, plan(strategy, setting), costs=setting.price(strategy), pack=strategy.packing
-        )
-        for strategy in strategies
-        if strategy.packing in packing.PACKINGS
-    }
+    if strategy.packing not in packing.PACKINGS:
+        return None
+    return budgets.judge(requests, made, costs=setting.price(strategy), pack=strategy.packing)
 
 
 def encoder(strategy: Strategy, setting: Setting) -> Encoder:
@@ -151,12 +172,13 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
             device=setting.device,
             dtype=setting.dtype,
             seed=setting.seed,
-            attention=setting.target(strategy).attention,
+            attention=_attention(strategy, setting),
             metadata=strategy.metadata,
             eager_forward=strategy.eager,
             fill_rule=strategy.fill,
             attention_slab=strategy.slabs == "shared",
             compiled=strategy.compiled and not whole,
+            fused=strategy.fused and setting.size.family in fusing.FAMILIES,
         )
     except TorchDynamoException as error:
         raise CaptureError(
@@ -166,6 +188,14 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
     if strategy.plan == "exact_items":
         return peers.DummySegment(made, setting.size)
     return peers.ReduceOverhead(made) if whole else made
+
+
+def _attention(strategy: Strategy, setting: Setting) -> str:
+    """The attention asked for; "auto" without captures of ours is the one that needs no measuring."""
+    name = setting.target(strategy).attention
+    if name == "auto" and strategy.plan in (None, "compile"):
+        return plain.first(setting.device, setting.dtype)
+    return name
 
 
 def _check(strategy: Strategy, setting: Setting) -> None:
@@ -227,6 +257,18 @@ def ready(made: EncoderRunner, setting: Setting) -> None:
     made.capture()
     if isinstance(made.graphs, ExactSet):
         made.graphs.warm(setting.fit_on)
+
+
+def calibrated(made: EncoderRunner, strategy: Strategy, setting: Setting) -> Costs | None:
+    """The costs a captured runner packs by, now measured on its graphs if the setting says so.
+
+    None for a strategy that packs by none.
+    """
+    if strategy.packing != "cheapest":
+        return None
+    if setting.calibrate and made.has_graphs:
+        return calibrating.calibrate(made, setting.size)
+    return setting.price(strategy)
 
 
 def _packer(captured: Plan, *, rule: str, costs: Costs) -> packing.Packer:

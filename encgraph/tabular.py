@@ -27,6 +27,15 @@ def mib(value: int) -> str:
     return f"{value / 2**10:,.0f} KiB" if 0 < value < _MIB else f"{value / _MIB:,.0f} MiB"
 
 
+def parameters(count: int) -> str:
+    """A number of parameters in thousands or millions.
+
+    >>> parameters(38_496), parameters(576_388_336)
+    ('38.5 K', '576.4 M')
+    """
+    return f"{count / 1e3:,.1f} K" if count < 1e6 else f"{count / 1e6:,.1f} M"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """What is shown of a record."""

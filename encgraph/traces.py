@@ -51,8 +51,14 @@ def title(step: Step) -> str:
     if step.route is Route.REPLAY and step.token_budget:
         parts.append(f"{100 * step.real_tokens / step.token_budget:.0f} % full")
     if step.reason is not None:
-        parts.append(str(step.reason))
+        parts.append(why_eager(step))
     return ", ".join(parts)
+
+
+def why_eager(step: Step) -> str:
+    """Every reason of a fallback, most items first, with their number where there are several."""
+    ranked = sorted(step.reasons.items(), key=lambda pair: (-pair[1].items, pair[0]))
+    return "; ".join(f"{reason} ({load.items})" for reason, load in ranked) or step.reason or ""
 
 
 def perfetto(
@@ -147,6 +153,7 @@ def _told(step: Step, request: int | None) -> dict[str, Any]:
         if step.route is Route.REPLAY and step.token_budget
         else None,
         "reason": None if step.reason is None else str(step.reason),
+        "reasons": {str(reason): load.items for reason, load in step.reasons.items()} or None,
         "request": request,
     }
     return {name: value for name, value in told.items() if value is not None}

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from helpers import TINY, device_of, dtype_of, plan
+from helpers import RULE, TINY, device_of, dtype_of, plan
 
+from encgraph import sizes
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.model_runner import models, prompts
 from encgraph.model_runner.facts import Options
 from encgraph.model_runner.gates import Gates
-from encgraph.model_runner.prompts import Prompt
+from encgraph.model_runner.prompts import Clip, Prompt
 from encgraph.model_runner.runner import ModelRunner
+from encgraph.records import Modality
 from encgraph.sizes import Grid
 
 LENGTH = 64
@@ -27,6 +29,14 @@ def tiny_model(backend: str = "reference", seed: int = 0) -> Any:
 def images(*sides: tuple[int, int], seed: int = 0) -> list[Input]:
     """Images of (height, width) in patches, pixels on the host."""
     return inputs.synthetic([Grid(1, *side) for side in sides], size=TINY, seed=seed)
+
+
+def clip(*grid: int, seed: int = 0) -> Clip:
+    """A clip of (steps, height, width) in patches, its timestamps two tokens each."""
+    made = inputs.synthetic(
+        [sizes.item(Grid(*grid), RULE, modality=Modality.VIDEO)], size=TINY, seed=seed
+    )
+    return Clip(value=made[0], stamps=tuple((20 + step, 40) for step in range(grid[0])))
 
 
 def batch_of_three(model: Any, seed: int = 0) -> list[Prompt]:
@@ -54,13 +64,16 @@ def generated(model: Any, prompt: Prompt, new_tokens: int) -> tuple[int, ...]:
     """What transformers' own greedy generation answers, one prompt alone."""
     device = model.lm_head.weight.device
     ids = torch.tensor([prompt.token_ids], device=device)
-    given: dict[str, Any] = {}
-    if prompt.images:
-        given = {
-            "pixel_values": torch.cat([image.pixels for image in prompt.images]).to(device),
-            "image_grid_thw": torch.tensor([tuple(i.grid) for i in prompt.images], device=device),
-            "mm_token_type_ids": (ids == model.config.image_token_id).int(),
-        }
+    types = (ids == model.config.image_token_id) + 2 * (ids == model.config.video_token_id)
+    given: dict[str, Any] = {"mm_token_type_ids": types.int()}
+    for modality, pixels, grids in (
+        (Modality.IMAGE, "pixel_values", "image_grid_thw"),
+        (Modality.VIDEO, "pixel_values_videos", "video_grid_thw"),
+    ):
+        found = [value for value in prompt.items if value.item.modality == modality]
+        if found:
+            given[pixels] = torch.cat([value.pixels for value in found]).to(device)
+            given[grids] = torch.tensor([tuple(value.grid) for value in found], device=device)
     made = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),

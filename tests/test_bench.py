@@ -44,14 +44,16 @@ def test_graphs_replay_and_eager_does_not(lines):
     assert summaries["vllm"].memory.slabs_bytes > summaries["encgraph_plain"].memory.slabs_bytes
 
 
-def test_predictions_are_made_for_every_strategy(lines):
-    _, setting = lines
-    drawn = traffic.read("builtin:coco", SIZE, count=5, seed=5)
-    predicted = systems.predictions(
-        [strategies.EAGER_VARLEN, strategies.VLLM], setting, drawn.requests
-    )
-    assert predicted["eager_varlen"].replay_rate == 0
-    assert predicted["vllm"].replay_rate == 1
+def test_the_prediction_for_the_very_requests_is_kept_beside_what_was_measured(lines):
+    found, setting = lines
+    drawn = traffic.read("builtin:coco", SIZE, count=3, seed=3).requests
+    for name, line in bench.summaries(found).items():
+        strategy = strategies.named(name)
+        plan = systems.plan(strategy, setting)
+        right = systems.predicted(strategy, setting, plan, drawn)
+        assert line.numbers["predicted_mean_ms"] == pytest.approx(right.mean_ms)
+        assert line.numbers["predicted_bytes"] == right.memory.total_bytes
+        assert right.replay_rate == (0 if name == "eager_varlen" else 1)
 
 
 def test_an_exact_graph_of_the_same_kernels_is_timed_in_the_same_run(lines):

@@ -80,12 +80,13 @@ def test_auto_covers_the_encoder_with_a_reason_for_each_number(name: str) -> Non
     rule = target.size.rule
     first, last = plan.token_budgets[0], plan.token_budgets[-1]
     assert len(plan.reasons) == len(plan.graphs)
-    if rule.min_tokens == rule.max_tokens:
-        assert first == rule.max_tokens
+    if rule.slot_tokens:
+        assert first == rule.slot_tokens
         assert all(graph.tokens == graph.items * first for graph in plan.graphs)
     else:
         assert last == min(rule.max_tokens, budgets.REASONABLE_TOKENS)
-        assert rule.min_tokens <= first <= max(rule.min_tokens, last // 128)
+        assert rule.min_tokens <= first <= max(rule.min_tokens, last // 128, 16)
+        assert plan.graphs[0].items > 1
         assert "smallest item" in plan.reasons[0]
     if name == "qwen3-vl-8b":
         assert (first, last) == (64, 8192)

@@ -127,7 +127,7 @@ def test_too_short_a_longest_segment_fails_at_a_full_budget():
 
 def test_too_few_rows_are_told_apart_from_the_budget():
     found = said(conformance.forward(subject_of(examples.ReturnsTooFewRows())))
-    assert "must return rows for every budget token, [(136, 8)], got [(135, 8)]" in found
+    assert "must return all rows of the capacity, [(136, 8)], got [(135, 8)]" in found
 
 
 def test_a_fallback_in_another_order_names_its_items():

@@ -155,6 +155,37 @@ def test_memory_too_small_for_the_graphs_is_said(method: str) -> None:
     said = error("plan", *SMALL, *TINY, "--memory", "1KiB", "--method", method)
     assert "1,024" in said or "1024" in said
     assert "raise it" in said
+    assert "--memory" in said
+    assert "max_bytes" not in said
+
+
+def test_a_message_of_the_library_names_the_option_of_the_command() -> None:
+    memory = error("plan", *SMALL, *TINY, "--memory", "1KiB")
+    assert memory.startswith("--memory must be at least ")
+    assert memory.endswith("raise it or leave graphs off with --max-graphs 0")
+    flags = ("plan", *SMALL, "--encoder", "qwen3-vl-8b", "--export", "vllm")
+    assert error(*flags, "--engine-version", "new").startswith("--engine-version must look like")
+    assert error("plan", *SMALL, *TINY, "--on", "b300").startswith("--on must be one of")
+    assert error("record", *REFERENCE, "--attention", "x").startswith("--attention must be")
+    assert error("figures", "--check", "nowhere.json").startswith("--check must name a manifest")
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "bench"])
+def test_a_largest_budget_under_every_item_is_said(command: str) -> None:
+    said = error(command, *SMALL, *TINY, "--largest", "10")
+    assert said.startswith("--largest must be at least 64 tokens, the smallest item of 'qwen3-vl")
+
+
+def test_no_request_under_the_largest_budget_is_said(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", (512, 512))
+    said = error("plan", folder, *TINY, "--method", "quantile", "--largest", "64")
+    assert said.startswith("no request has at most the 64 tokens that --largest allows; raise it")
+
+
+def test_a_bench_without_graphs_is_refused_with_what_measures_them_off() -> None:
+    said = error("bench", *SMALL, *TINY, "--max-graphs", "0")
+    assert said.startswith("--max-graphs must be at least 1 to compare graphs, got 0; to measure")
+    assert "eager_varlen among --strategies" in said
 
 
 def test_more_graphs_than_allowed_are_said() -> None:
@@ -163,16 +194,18 @@ def test_more_graphs_than_allowed_are_said() -> None:
 
 
 @pytest.mark.parametrize("command", ["traffic", "plan", "run", "bench"])
-def test_a_misspelt_encoder_gets_the_nearest_name(command: str) -> None:
+def test_a_misspelt_encoder_gets_the_nearest_names_and_where_all_are(command: str) -> None:
     said = error(command, *SMALL, "--encoder", "qwen3vl-8b")
-    assert "got 'qwen3vl-8b'; did you mean 'qwen3-vl-8b'" in said
+    assert "got 'qwen3vl-8b'; did you mean 'qwen3-vl-8b' or '" in said
+    assert said.endswith("? `encgraph encoders` lists them all")
+    assert said.count("'") == 8
 
 
 def test_an_unknown_card_or_strategy_is_said_with_those_there_are(tmp_path: Path) -> None:
     for command in (("run", "--strategy"), ("bench", "--strategies")):
         said = error(command[0], *SMALL, *REFERENCE, command[1], "vlm", "--out", tmp_path)
-        assert "strategy must be one of" in said
-        assert "got 'vlm'" in said
+        assert "got 'vlm'; did you mean 'vllm'?" in said
+        assert said.startswith(f"{command[1]} must be ")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")

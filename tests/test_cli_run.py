@@ -41,12 +41,17 @@ def test_run_proves_every_item_and_writes_both_reports(tmp_path: Path) -> None:
     assert found.latencies is not None
     assert found.latencies.ours_wall.samples == len(SIDES)
     assert (out / "report.html").read_text().startswith("<!doctype html>")
-    starts = ("Right? Yes", "Faster than eager?", "Memory for graphs:", "Replay rate:", "What to")
+    starts = (
+        "Right? Yes",
+        "Faster than eager?",
+        "Memory for graphs:",
+        "Replay rate:",
+        "error ratio",
+    )
     lines = said.splitlines()
-    assert [line.startswith(start) for line, start in zip(lines, starts, strict=False)] == [
-        True
-    ] * 5
-    assert [f"written: {out / name}" for name in ("report.json", "report.html")] == lines[5:]
+    for line, start in zip(lines, (*starts, "What to change:"), strict=False):
+        assert line.startswith(start)
+    assert [f"written: {out / name}" for name in ("report.json", "report.html")] == lines[6:]
 
 
 def test_run_on_a_cpu_predicts_a_card_for_the_encoder_that_tiny_stands_in_for(
@@ -123,7 +128,7 @@ def test_a_damaged_image_is_left_out_and_said_not_fatal(tmp_path: Path) -> None:
     assert len(found.traffic.request_tokens) == 1
 
 
-def test_leaving_out_a_damaged_image_keeps_the_rest_of_its_request(tmp_path: Path) -> None:
+def test_a_request_with_a_damaged_image_is_left_out_whole_and_counted(tmp_path: Path) -> None:
     folder = photos(tmp_path / "photos", (64, 64), (64, 64))
     (folder / "001.png").write_bytes(b"\x89PNG")
     item = sizes.item(sizes.image_grid(64, 64, RULE), RULE)
@@ -131,16 +136,19 @@ def test_leaving_out_a_damaged_image_keeps_the_rest_of_its_request(tmp_path: Pat
         name="chat",
         source="chat.jsonl",
         encoder="qwen3-vl-tiny",
-        requests=((item, item), (item,)),
+        requests=((item, item), (item,), (item,)),
         paths=(
             (str(folder / "000.png"), str(folder / "001.png")),
             (str(folder / "001.png"),),
+            (str(folder / "000.png"),),
         ),
     )
     left = sources.decodable(traffic, sizes.named("qwen3-vl-tiny"))
     assert left.paths == ((str(folder / "000.png"),),)
     assert left.requests == ((item,),)
     assert len(left.skipped) == 1
+    said = "incomplete requests, left out: 1 (with 1 items that could be read)"
+    assert left.notes == (said,)
 
 
 def test_bench_writes_a_line_a_figure_and_keeps_other_strategies(tmp_path: Path) -> None:

@@ -50,6 +50,17 @@ RECORDS: tuple[Any, ...] = (
     FALLBACK,
     Packing(bins=(BIN,), fallback=(FALLBACK,)),
     Step(route=Route.REPLAY, modality=Modality.IMAGE, items=1, real_tokens=60, token_budget=64),
+    Step(
+        route=Route.FALLBACK,
+        modality=Modality.IMAGE,
+        items=3,
+        real_tokens=9,
+        reason=FallbackReason.OVER_TOKENS,
+        reasons={
+            FallbackReason.OVER_TOKENS: Load(items=1, tokens=5),
+            FallbackReason.EAGER_IS_FASTER: Load(items=2, tokens=4),
+        },
+    ),
     Latency.of([1.5, 2.25, 1e-9], clock="device", warmups=2),
     Memory(slabs_bytes=1, pool_bytes=2, driver_bytes=3),
     ENVIRONMENT,

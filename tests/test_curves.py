@@ -121,3 +121,16 @@ def test_other_kernels_are_not_mixed_in():
 
 def test_recorded_kernels_are_listed():
     assert curves.recorded(made()) == [PLAIN]
+
+
+def test_eagers_own_curve_needs_no_replays():
+    points = []
+    for tokens in (64, 256, 1024, 4096):
+        for parts in (1, 4):
+            load = load_of(tokens, parts)
+            ms = 2 + DENSE * load.patches + SQUARE * load.square
+            points.append(point(Route.EAGER, load=load, latency=latency(ms, "wall")))
+    curve, square = curves.eager_curve(points)
+    assert curve.patches == (256, 1024, 4096, 16384)
+    assert curve.ms == pytest.approx([2 + DENSE * p for p in curve.patches], rel=1e-3)
+    assert square == pytest.approx(SQUARE, rel=1e-3)

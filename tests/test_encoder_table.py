@@ -1,11 +1,14 @@
 """The table of all families: fills itself, resumes, keeps failures; and the page is made of it."""
 
+import argparse
 import importlib
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from encgraph import sizes, store
 from encgraph.checks import suite
@@ -17,9 +20,9 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.fixture
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    names = ("encoder_table", "encoder_docs", "encoder_rows")
+    names = ("encoder_table", "encoder_docs", "encoder_rows", "encoder_speeds")
     yield {name: importlib.import_module(name) for name in names}
-    for name in (*names, "encoder_speeds"):
+    for name in names:
         sys.modules.pop(name, None)
 
 
@@ -40,7 +43,7 @@ def test_every_family_has_a_real_size_and_no_other_is_named(scripts):
         size = sizes.named(choice.size)
         assert size.family == family
         assert not size.name.endswith("-tiny")
-        assert choice.length <= size.rule.max_tokens or size.rule.pooled
+        assert choice.length <= size.rule.max_tokens
 
 
 @pytest.mark.parametrize("family", sorted(registry.FAMILIES))
@@ -107,6 +110,53 @@ def test_a_family_that_breaks_is_a_failed_row_and_the_next_is_measured(
     assert (
         "RuntimeError: no weights for clip-tiny" in (tmp_path / "cpu" / "encoders.txt").read_text()
     )
+
+
+def test_the_cheapest_family_comes_first(run, scripts, capsys):
+    run("--list-missing")
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()[::2]]
+    assert sorted(listed) == sorted(registry.FAMILIES)
+    flops = [scripts["encoder_rows"].Choice(f"{size}", 16).flops for size in map(tiny, listed)]
+    assert flops == sorted(flops)
+
+
+def tiny(family):
+    return next(n for n, s in sizes.SIZES.items() if s.family == family and n.endswith("-tiny"))
+
+
+def test_nothing_is_begun_without_time_and_what_is_left_is_said(run, capsys):
+    assert run("--only", "clip,bert", "--seconds", "1") == ()
+    assert capsys.readouterr().out == "out of time: 4 stages are left for the next run\n"
+
+
+@pytest.mark.parametrize("stage", ["checks", "speed"])
+@pytest.mark.parametrize("cut_short", [True, False])
+def test_a_stage_cut_short_by_the_whole_time_leaves_no_row(scripts, tmp_path, stage, cut_short):
+    script, rows = scripts["encoder_table"], scripts["encoder_rows"]
+    given = script.parsed(["--tiny", "--out", str(tmp_path)])
+    given = argparse.Namespace(**vars(given) | {"time_limit_s": 1e-3})
+    table = rows.Table(given=given, environment=script.meters.environment("float32"))
+    script.filled(table, "bert", stage, cut_short=cut_short, ends_s=0.0)
+    assert table.file.is_file() != cut_short
+    assert (("bert", stage) in table.missing()) == cut_short
+
+
+def test_a_call_that_never_comes_back_is_noticed_from_another_thread(scripts):
+    noticed = threading.Event()
+    with scripts["encoder_table"].coming_back(1e-3, noticed.set):
+        assert noticed.wait(30)
+    late = threading.Event()
+    with scripts["encoder_table"].coming_back(60, late.set):
+        pass
+    assert not late.is_set()
+
+
+def test_a_system_without_room_for_a_batch_is_left_out(scripts):
+    def too_large(batch):
+        raise torch.OutOfMemoryError("a mask of 2 TiB")
+
+    assert not scripts["encoder_speeds"].has_room(too_large, [])
+    assert scripts["encoder_speeds"].has_room(lambda batch: [], [])
 
 
 def test_an_unknown_family_is_refused(run, capsys):

@@ -99,7 +99,7 @@ def test_padding_lies_between_a_request_and_the_smallest_budget_that_holds_it() 
     drawn = figures.budgets_over_traffic(examples.plan((64, 256)), [300, 64, 10, 65])
     traces = {trace.uid: trace for trace in drawn.data}
     assert list(traces["requests"].y) == [10, 64, 65, 300]
-    assert list(traces["padding"].y) == [64, 64, 256]
+    assert list(traces["padding"].y) == [64, 64, 256, 300]
     assert traces["padding"].fill == "tonexty"
     assert list(traces["fallback"].y) == [300]
 

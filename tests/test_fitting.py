@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -6,7 +7,7 @@ from planning_examples import MODELLED, SIZE, SLOW_EAGER, TARGET, images, traffi
 from encgraph import budgets, packing, sizes
 from encgraph.budgets import Limits
 from encgraph.costs import Costs
-from encgraph.records import Item, Plan
+from encgraph.records import Item, Load, Plan
 
 REQUESTS = traffic(0, 300)
 HELD_OUT = traffic(1, 300)
@@ -75,6 +76,19 @@ def test_on_held_out_requests_fitted_is_no_worse_at_p99_than_doubling(costs: Cos
     theirs = budgets.judge(HELD_OUT, doubled, costs=costs)
     assert mine.latency.p99_ms <= theirs.latency.p99_ms
     assert mine.mean_ms < theirs.mean_ms
+
+
+def test_a_large_graph_that_p99_needs_is_kept_though_the_mean_hardly_does() -> None:
+    requests = [images(1024)] * 985 + [images(1100)] * 15
+    alone = sizes.capacity(1100, SIZE.rule, items=1)
+    replay_ms = MODELLED.replay_ms(alone, Load.of(images(1100)))
+    costs = replace(MODELLED, eager_floor_ms=1.25 * replay_ms)
+    fit = budgets.fitted(requests, target=TARGET, costs=costs)
+    small = replace(fit.best.plan, graphs=fit.best.plan.graphs[:1], reasons=())
+    without = budgets.judge(requests, small, costs=costs).latency
+    least = fit.frontier[-1].prediction.latency
+    assert without.mean_ms < 1.005 * least.mean_ms and without.p99_ms > 1.1 * least.p99_ms
+    assert [graph.tokens for graph in fit.best.plan.graphs] == [1024, 1100]
 
 
 def test_limits_are_kept() -> None:

@@ -242,3 +242,13 @@ def test_clips_and_images_share_a_graph(backend):
         bound = 1e-5 if backend == "reference" else 3e-2
         error = torch.linalg.vector_norm((packed - eager).double())
         assert error / torch.linalg.vector_norm(eager.double()) <= bound
+
+
+def test_more_rows_than_a_budget_has_are_refused_before_anything_is_written():
+    encoder = tiny("reference")
+    with graphs.capture(encoder, plan(16), backend="reference") as made:
+        pixels = made.graphs[0].buffers["pixels"]
+        before = pixels.clone()
+        with pytest.raises(ValueError, match="these buffers hold 64 rows, got 256"):
+            made.replay(made.graphs[0].capacity, batch([(16, 16)], encoder))
+        assert pixels.equal(before)

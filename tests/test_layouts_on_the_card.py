@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from helpers_layouts import CASES, SIZES, error, joined, plan
+from helpers_layouts import CASES, SIZES, plan
 
+from encgraph.checks import parity
 from encgraph.encoders import registry
 from encgraph.encoders.protocol import Input
 from encgraph.runner import EncoderRunner
@@ -27,10 +28,8 @@ def test_captured_graphs_are_as_close_to_float32_as_eager_is(name, place):
         for seed, mix in enumerate([[1], [3, 1, 2, 6, 1], [2], [1, 1, 1]]):
             inputs = case.inputs(encoder, mix, seed)
             inputs = on_card(inputs) if place == "card" else inputs
-            mine = joined(runner.execute(inputs)).float()
-            true = joined(encoder.oracle().eager(inputs))
-            same_dtype = joined(encoder.stock().eager(inputs)).float()
-            assert error(mine, true) <= max(1e-5, 1.25 * error(same_dtype, true))
+            eager, oracle = encoder.stock().eager, encoder.oracle().eager
+            parity.demand(parity.compare(runner.execute, [inputs], eager=eager, oracle=oracle))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,11 +11,13 @@ from helpers_model_runner import (
     GATES,
     answers,
     batch_of_three,
+    clip,
     generated,
     images,
     runner,
     tiny_model,
 )
+from helpers_sync import SyncAuditor
 
 from encgraph.measure import Recorder
 from encgraph.model_runner import models, prompts
@@ -156,6 +158,18 @@ def test_an_answer_ends_at_its_stop_token_and_the_others_go_on(
     assert [len(one.logits) for one in done] == [len(tokens) for tokens in cut]
 
 
+def test_a_decode_step_never_waits_for_the_device(model: Any) -> None:
+    with runner(model) as made:
+        made.capture()
+        made.generate(batch_of_three(model), new_tokens=1)
+        with SyncAuditor() as audit:
+            made.decoder.step(3)
+        assert audit.found == []
+        with SyncAuditor() as audit:
+            made.decoder.step(3).tolist()
+        assert len(audit.found) > 0
+
+
 def test_every_stage_of_a_request_is_timed(model: Any) -> None:
     with runner(model) as made:
         made.capture()
@@ -251,10 +265,14 @@ def test_graphs_are_as_close_to_fp32_as_eager_is(backend: str) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_decode_graphs_in_fp32_answer_as_transformers_does_on_the_card() -> None:
+def test_decode_graphs_in_fp32_answer_as_transformers_does_on_the_card(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # transformers' patch embedding is a convolution, which cuDNN runs in TF32 unless told not to
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     made = models.named("qwen3-vl-tiny", device="cuda", dtype=torch.float32)
     gates = replace(GATES, encoder_graphs=False)
-    batch = batch_of_three(made)
+    batch = [*batch_of_three(made), prompts.compose([1, clip(2, 4, 6), 2], made.config)]
     with runner(made, gates, backend="cuda", options={"attention": "sdpa"}) as one:
         assert one.capture().decoder.graphs == 3
         assert answers(one, batch, NEW) == [generated(made, prompt, NEW) for prompt in batch]

@@ -1,16 +1,12 @@
-"""One adapter slot, filled in place: replays see it, and every other switch is refused by name.
+"""One adapter slot of peft, filled in place: replays see it, and every other switch is refused by name."""
 
-Without peft the layers are a few lines of torch with peft's attribute names; with it, peft's own.
-"""
-
-import importlib.util
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from helpers import TINY, batch, close, plan
 from helpers_model_runner import answers, batch_of_three, generated, runner, tiny_model
+from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 
 from encgraph import graphs
@@ -20,77 +16,21 @@ from encgraph.model_runner.adapters import DUMMY, Slot
 
 RANKS = {"slot": 4, "other": 2}
 SCALING = {"slot": 2.0, "other": 4.0}
-TARGETS = ("attn.qkv", "q_proj", "v_proj")
+pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
 
 
-class LowRank(nn.Module):
-    """A linear layer with low-rank adapters, one of them active."""
-
-    def __init__(self, base: nn.Linear, generator: torch.Generator) -> None:
-        super().__init__()
-        self.base_layer, self.scaling = base, SCALING
-        self.active_adapters, self.disable_adapters, self.merged = ["other"], False, False
-        self.lora_A, self.lora_B = nn.ModuleDict(), nn.ModuleDict()
-        for name, rank in RANKS.items():
-            self.lora_A[name] = nn.Linear(base.in_features, rank, bias=False)
-            self.lora_B[name] = nn.Linear(rank, base.out_features, bias=False)
-            self.lora_A[name].weight.data.normal_(0, 0.3, generator=generator)
-            self.lora_B[name].weight.data.normal_(0, 0.3, generator=generator)
-        nn.init.zeros_(self.lora_B["slot"].weight)
-
-    def set_adapter(self, names: list[str]) -> None:
-        self.active_adapters = list(names)
-
-    def enable_adapters(self, enabled: bool) -> None:
-        self.disable_adapters = not enabled
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = self.base_layer(x)
-        for name in () if self.disable_adapters else self.active_adapters:
-            made = made + self.lora_B[name](self.lora_A[name](x)) * self.scaling[name]
-        return made
-
-
-def by_hand(model: Any) -> None:
-    generator = torch.Generator().manual_seed(0)
-    for name, layer in list(model.named_modules()):
-        if name.endswith(TARGETS):
-            owner, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(owner), leaf, LowRank(layer, generator))
-
-
-def by_peft(model: Any) -> None:
-    from peft import LoraConfig, inject_adapter_in_model
-
+@pytest.fixture
+def model() -> Any:
+    made = tiny_model()
     torch.manual_seed(0)
     for name, rank in RANKS.items():
         config = LoraConfig(
             r=rank,
             lora_alpha=SCALING[name] * rank,
-            target_modules=[target.removeprefix("attn.") for target in TARGETS],
+            target_modules=["qkv", "q_proj", "v_proj"],
             init_lora_weights=name == "slot",
         )
-        inject_adapter_in_model(config, model, name)
-
-
-HAS_PEFT = importlib.util.find_spec("peft") is not None
-WAYS = [
-    by_hand,
-    pytest.param(
-        by_peft,
-        marks=[
-            pytest.mark.skipif(not HAS_PEFT, reason="needs peft"),
-            pytest.mark.filterwarnings("ignore:Already found a `peft_config`"),
-        ],
-    ),
-]
-
-
-@pytest.fixture(params=WAYS)
-def model(request: pytest.FixtureRequest) -> Any:
-    made = tiny_model()
-    way: Callable[[Any], None] = request.param
-    way(made)
+        inject_adapter_in_model(config, made, name)
     return made.eval().requires_grad_(False)
 
 
@@ -166,7 +106,7 @@ def test_another_adapter_disabled_adapters_and_a_swapped_slot_are_refused_by_nam
         switch(model, "slot")
         layers(model)[0].enable_adapters(False)
         with pytest.raises(StaleBufferError, match="qkv' has its adapters disabled or merged"):
-            made.encode(prompts[0].images)
+            made.encode(prompts[0].items)
         layers(model)[0].enable_adapters(True)
         last = layers(model)[-1]
         last.lora_A["slot"] = nn.Linear(96, 4, bias=False).eval().requires_grad_(False)

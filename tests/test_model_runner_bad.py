@@ -1,5 +1,6 @@
 """What goes wrong with a model runner is refused by name or falls back with a reason."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from encgraph.encoders.qwen_vl import QwenVL
 from encgraph.errors import StaleBufferError
 from encgraph.measure import Recorder
 from encgraph.model_runner import prompts, scatter
-from encgraph.model_runner.prompts import Prompt, Run
+from encgraph.model_runner.prompts import Prompt
 from encgraph.records import FallbackReason, Modality, Route
 
 
@@ -58,22 +59,21 @@ def narrow(model: Any) -> Any:
 def test_images_that_do_not_match_the_placeholders_are_refused(model: Any) -> None:
     [image] = images((4, 6))
     whole = prompts.compose([1, image, 2], model.config)
-    token = model.config.image_token_id
     without = Prompt(token_ids=whole.token_ids)
     short = tuple(t for i, t in enumerate(whole.token_ids) if i != 2)
     with runner(model) as made:
         with pytest.raises(ValueError, match=r"prompt 0 must have one run .* 1 runs for 0 images"):
             made.generate([without], new_tokens=1)
         with pytest.raises(ValueError, match="0 runs for 1 images"):
-            made.generate([Prompt(token_ids=(1, 2), images=(image,))], new_tokens=1)
+            made.generate([Prompt(token_ids=(1, 2), items=(image,))], new_tokens=1)
         with pytest.raises(
-            ValueError, match=r"image 0 of prompt 1 has 6 tokens, .* 5 placeholders"
+            ValueError, match=r"item 0 of prompt 1 has runs of 6 tokens, .* 5 placeholders"
         ):
-            made.generate([whole, Prompt(token_ids=short, images=(image,))], new_tokens=1)
+            made.generate([whole, Prompt(token_ids=short, items=(image,))], new_tokens=1)
         with pytest.raises(ValueError, match="at least one token"):
             made.generate([Prompt(token_ids=())], new_tokens=1)
-        with pytest.raises(ValueError, match="2 keys for 1 images"):
-            prompts.runs(Prompt(token_ids=whole.token_ids, images=(image,), keys=("a", "b")), token)
+        with pytest.raises(ValueError, match="2 keys for 1 items"):
+            made.generate([replace(whole, keys=("a", "b"))], new_tokens=1)
 
 
 def test_a_prompt_longer_than_the_cache_is_refused_and_one_that_just_fits_is_not(
@@ -182,13 +182,14 @@ def test_weights_bound_anew_are_refused_by_name(name: str) -> None:
 
 
 def test_an_output_with_rows_that_are_not_its_placeholders_is_refused(model: Any) -> None:
+    [image] = images((4, 6))
     with runner(model) as made:
-        [output] = made.encode(images((4, 6)))
+        [output] = made.encode([image])
     widths = (TINY.out,) * 3
-    scatter.check([output], [Run(start=0, length=6)], widths)
-    with pytest.raises(RuntimeError, match="image 0: outputs must have shapes"):
-        scatter.check([output], [Run(start=0, length=5)], widths)
+    scatter.check([output], [image], widths)
+    with pytest.raises(RuntimeError, match="item 0: outputs must have shapes"):
+        scatter.check([output], images((4, 4)), widths)
     with pytest.raises(RuntimeError, match="must return 2 outputs, got 1"):
-        scatter.check([output], [Run(start=0, length=6)] * 2, widths)
+        scatter.check([output], [image] * 2, widths)
     with pytest.raises(RuntimeError, match="must return EncoderOutput"):
-        scatter.check([output.main], [Run(start=0, length=6)], widths)
+        scatter.check([output.main], [image], widths)

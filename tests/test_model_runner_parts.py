@@ -101,8 +101,7 @@ def test_a_composed_prompt_has_a_run_for_each_image() -> None:
     model = tiny_model()
     a, b = images((4, 6), (8, 4))
     prompt = prompts.compose([1, a, b, 2], model.config)
-    token = model.config.image_token_id
-    assert prompts.runs(prompt, token) == (Run(start=2, length=6), Run(start=10, length=8))
+    assert prompts.runs(prompt, model.config) == (Run(start=2, length=6), Run(start=10, length=8))
 
 
 def test_positions_are_the_models_own_rule() -> None:
@@ -114,12 +113,3 @@ def test_positions_are_the_models_own_rule() -> None:
     assert (positions[:, 2:8] - 2).tolist() == rows
     assert positions[:, -1].tolist() == [6, 6, 6]
     assert offset == 7 - positions.shape[1]
-
-
-def test_a_clip_is_refused_with_the_way_out() -> None:
-    model = tiny_model()
-    [image] = images((4, 6))
-    clip = replace(image, item=replace(image.item, modality="video"))
-    prompt = prompts.compose([1, clip], model.config)
-    with pytest.raises(ValueError, match="must be an image, got a video; send its frames"):
-        prompts.runs(prompt, model.config.image_token_id)

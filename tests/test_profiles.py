@@ -2,11 +2,11 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers_time import least_seconds
 
 from encgraph import datadir, sizes
 from encgraph.sizes import QWEN3_VL_RULE as RULE
@@ -139,10 +139,9 @@ def test_items_carry_the_index_of_their_request():
     assert [{i.request for i in request} for request in drawn] == [{n} for n in range(40)]
 
 
-def test_ten_thousand_servegen_requests_take_under_a_second():
-    start = time.perf_counter()
-    assert len(profiles.draw("servegen", RULE, count=10_000)) == 10_000
-    assert time.perf_counter() - start < 1
+def test_ten_thousand_servegen_requests_take_under_three_tenths_of_a_second():
+    draws = [lambda: profiles.draw("servegen", RULE, count=10_000)] * 4
+    assert least_seconds(*draws) < 0.3
 
 
 @pytest.mark.parametrize("source_tokens", [4, 6, 144, 525, 1196, 1280])

@@ -75,6 +75,26 @@ CONTRADICTIONS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: step(Route.REPLAY, token_budget=64, reason=FallbackReason.NO_GRAPHS),
         "replay step has reason",
     ),
+    "reasons without the first": (
+        lambda: step(
+            Route.FALLBACK,
+            reason=FallbackReason.OVER_TOKENS,
+            reasons={FallbackReason.OVER_FRAMES: Load(items=1)},
+        ),
+        "a step of 1 items for .* has reasons",
+    ),
+    "reasons of other items": (
+        lambda: step(
+            Route.FALLBACK,
+            reason=FallbackReason.OVER_TOKENS,
+            reasons={FallbackReason.OVER_TOKENS: Load(items=2)},
+        ),
+        "a step of 1 items for .* has reasons",
+    ),
+    "reasons of an eager step": (
+        lambda: step(Route.EAGER, reasons={FallbackReason.OVER_TOKENS: Load(items=1)}),
+        "has reasons",
+    ),
     "budget under tokens": (
         lambda: step(Route.REPLAY, token_budget=63),
         "63 is under 64 real tokens",

@@ -1,4 +1,3 @@
-import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import report_examples as examples
-from plotly.offline import get_plotlyjs
+from helpers_report import LIBRARY, words
 
 from encgraph import codec
 from encgraph.facts import (
@@ -57,17 +56,6 @@ def all_eager() -> Report:
         fallbacks=FallbackFacts.by_reason(plain),
         times=tuple(replace(t, ours_ms=t.eager_ms) for t in base.times),
     )
-
-
-LIBRARY: str = get_plotlyjs()
-
-
-def words(report: Report) -> str:
-    """The page without plotly, scripts, style and tags, as a reader sees it."""
-    text = page.render(report).replace(LIBRARY, "")
-    text = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.S)
-    text = html.unescape(re.sub(r"<[^>]+>", " ", text))
-    return re.sub(r"\s+", " ", text)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -255,16 +243,6 @@ def test_packing_counts_tokens_of_replays_and_items_of_all_routes() -> None:
     assert found.padding_ratio == pytest.approx(12 / 272)
     assert found.replay_rate == pytest.approx(2 / 3)
     assert PackingFacts.of([]).replay_rate == 0
-
-
-def test_fallbacks_are_grouped_by_reason_most_items_first() -> None:
-    over = [examples.step(9000), examples.step(5000)]
-    none = [examples.step(64, ())]
-    found = FallbackFacts.by_reason([*none, *over])
-    assert [(f.reason, f.items, f.largest_tokens) for f in found] == [
-        (FallbackReason.OVER_TOKENS, 2, 9000),
-        (FallbackReason.NO_GRAPHS, 1, 64),
-    ]
 
 
 def test_a_quantile_is_the_smallest_value_with_that_share() -> None:

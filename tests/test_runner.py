@@ -77,9 +77,33 @@ def test_a_fallback_always_has_a_reason(backend):
         [fallback] = [s for s in steps if s.route is Route.FALLBACK]
         assert fallback.reason is FallbackReason.OVER_TOKENS
         assert fallback.items == 1
+        assert fallback.reasons == {}
         runner.clear()
         runner.execute(batch([(8, 8)], encoder))
         assert steps[-1].reason is FallbackReason.NOT_CAPTURED
+
+
+def test_a_fallback_carries_every_reason_with_its_items():
+    steps = []
+
+    def observe(step):
+        steps.append(step)
+        return nullcontext()
+
+    encoder = tiny()
+    clips = [(8, 4, 4), (2, 40, 40), (2, 4, 4), (6, 4, 4)]
+    runner = EncoderRunner(
+        encoder=encoder, plan=plan(64, frames=4), backend="reference", observe=observe
+    )
+    with runner:
+        runner.capture()
+        runner.execute(batch(clips, encoder))
+    [step] = [s for s in steps if s.route is Route.FALLBACK]
+    assert step.reason is FallbackReason.OVER_TOKENS
+    assert {reason: (load.items, load.tokens) for reason, load in step.reasons.items()} == {
+        FallbackReason.OVER_SEGMENTS: (2, 8 * 4 + 6 * 4),
+        FallbackReason.OVER_TOKENS: (1, 2 * 400),
+    }
 
 
 def test_without_a_plan_eager_is_no_fallback():

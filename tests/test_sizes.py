@@ -5,7 +5,7 @@ import random
 import pytest
 
 from encgraph import sizes
-from encgraph.records import Modality
+from encgraph.records import Load, Modality
 from encgraph.sizes import QWEN3_VL_RULE, Grid, TokenRule
 
 RULE = QWEN3_VL_RULE
@@ -201,14 +201,27 @@ def test_a_fixed_rule_has_one_grid_and_capacities_of_whole_items() -> None:
     assert (held.tokens, held.items, held.patches, held.longest_segment) == (1154, 2, 1154, 577)
 
 
-def test_a_pooled_item_is_one_token_whatever_its_patches() -> None:
+def test_a_pooled_text_counts_the_tokens_it_is_pooled_from() -> None:
     rule = TokenRule(patch=1, merge=1, min_pixels=1, max_pixels=512, resize="length", pooled=True)
     assert sizes.image_grid(77, 1, rule) == Grid(1, 1, 77)
     item = sizes.item(Grid(1, 1, 77), rule)
-    assert (item.tokens, item.patches) == (1, 77)
-    assert sizes.capacity(4, rule, items=4, patches=300).patches == 300
+    assert (item.tokens, item.patches) == (77, 77)
+    held = sizes.capacity(600, rule, items=4)
+    assert (held.tokens, held.patches, held.items, held.longest_segment) == (600, 600, 4, 512)
     with pytest.raises(ValueError, match="length must be 1 to 512, got 513"):
         sizes.image_grid(513, 1, rule)
+
+
+@pytest.mark.parametrize("name", sizes.SIZES)
+def test_a_budget_of_slots_holds_as_many_items_however_few_tokens_they_have(name: str) -> None:
+    rule = sizes.named(name).rule
+    for count in (1, 2, 5) if rule.slot_tokens else ():
+        held = sizes.capacity(count * rule.slot_tokens + rule.slot_tokens - 1, rule, items=9)
+        assert (held.tokens, held.items) == (count * rule.slot_tokens, count)
+        least = sizes.item(sizes.near_square_grid(1, rule), rule)
+        most = sizes.item(sizes.near_square_grid(rule.max_tokens, rule), rule)
+        assert held.holds(Load.of([least, *[most] * (count - 1)]))
+        assert not held.holds(Load.of([least] * (count + 1)))
 
 
 @pytest.mark.parametrize("rule", [QWEN2, GLM, PIXTRAL], ids=["qwen2", "glm", "pixtral"])
@@ -229,5 +242,5 @@ def test_a_name_with_a_typo_is_refused_with_the_nearest() -> None:
     assert sizes.named("qwen3-vl-8b").hidden == 1152
     with pytest.raises(ValueError, match="got 'Qwen3-VL-8'; did you mean 'qwen3-vl-8b'"):
         sizes.named("Qwen3-VL-8")
-    with pytest.raises(ValueError, match=r"got 'zzz'$"):
+    with pytest.raises(ValueError, match=r"got 'zzz'; `encgraph encoders` lists"):
         sizes.named("zzz")

@@ -2,6 +2,7 @@ import base64
 import io
 import json
 
+import pytest
 from PIL import Image
 
 from encgraph import sizes
@@ -40,6 +41,38 @@ def test_a_request_with_every_image_skipped_takes_no_index(tmp_path):
     found = reading.from_chats(lines, SIZE, same)
     assert [[i.request for i in request] for request in found.requests] == [[0]]
     assert found.skipped[0].path.endswith("c.jsonl:1")
+
+
+def test_a_request_that_lacks_an_image_is_left_out_whole_and_counted(tmp_path):
+    Image.new("RGB", (640, 480)).save(tmp_path / "a.png")
+    urls = (["a.png", "none.png", "a.png"], ["a.png"], ["none.png", "a.png"])
+    found = reading.from_chats(chat_lines(tmp_path / "c.jsonl", *urls), SIZE, same)
+    assert [[i.request for i in request] for request in found.requests] == [[0]]
+    assert [s.path.rsplit(":", 1)[1] for s in found.skipped] == ["1", "3"]
+    assert found.skipped[0].reason.startswith("image 'none.png': cannot be read")
+    said = "incomplete requests, left out: 2 (with 3 items that could be read)"
+    assert found.notes == (said,)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("video_url", 0), ("image", 0), ("input_audio", 1)])
+def test_a_request_lacks_what_a_vision_encoder_would_see_and_nothing_else(tmp_path, kind, kept):
+    Image.new("RGB", (640, 480)).save(tmp_path / "a.png")
+    parts = [{"type": "image_url", "image_url": {"url": "a.png"}}, {"type": kind}]
+    path = tmp_path / "c.jsonl"
+    path.write_text(json.dumps({"messages": [{"content": parts}]}), encoding="utf-8")
+    found = reading.from_chats(path, SIZE, same)
+    assert len(found.requests) == kept
+    assert found.skipped[0].reason == f"content parts of type {kind!r} are not read (1)"
+
+
+def test_a_request_of_a_table_that_lacks_a_row_is_left_out_with_its_arrival(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "request,width,height,arrival_s\na,64,64,1\na,32,9000,1\nb,64,64,2\nb,64,96,2\n"
+    )
+    found = reading.from_table(path, SIZE, same)
+    assert [[i.request for i in request] for request in found.requests] == [[0, 0]]
+    assert found.arrivals_s == (2.0,)
 
 
 def test_a_clip_with_refused_sides_is_skipped_and_its_arrival_with_it(tmp_path):

@@ -134,10 +134,11 @@ def test_a_compiler_of_a_name_that_is_not_there_is_named(monkeypatch, setting):
 
 
 @pytest.mark.parametrize("name", ["eager_compiled", "sglang_exact", "ladder_slabs"])
-def test_strategies_that_pack_in_no_known_way_are_left_out_of_predictions(setting, name):
+def test_of_strategies_that_pack_in_no_known_way_nothing_is_predicted(setting, name):
     strategy = strategies.named(name)
-    found = systems.predictions([strategy], setting, setting.fit_on[:3])
-    assert set(found) == ({name} - {"sglang_exact"})
+    plan = systems.plan(strategy, setting)
+    found = systems.predicted(strategy, setting, plan, setting.fit_on[:3])
+    assert (found is None) == (name == "sglang_exact")
 
 
 def test_one_item_cap_or_one_a_budget(setting):
@@ -148,12 +149,19 @@ def test_one_item_cap_or_one_a_budget(setting):
     assert each != one
 
 
-def test_a_strategy_is_priced_by_the_attention_it_names(setting):
-    flash = dataclasses.replace(setting.costs, request_ms=7.0)
-    setting = dataclasses.replace(setting, costs_by_attention={"flash": flash})
-    assert setting.price(strategies.named("ladder_caps")).request_ms == 7.0
-    assert setting.price(strategies.ENCGRAPH_PLAIN).request_ms != 7.0
+def test_a_strategy_is_priced_by_its_attention_and_body(setting):
+    setting = dataclasses.replace(setting, priced=systems.prices(BIG, on="h200"))
+    sources = {name: setting.price(strategies.named(name)).source for name in strategies.STRATEGIES}
+    assert "flash attention, " in sources["ladder_caps"]
+    assert "fa3 attention, " in sources["encgraph_plain"]
+    assert "fa3 attention, compiled" in sources["ladder_compile"]
     assert setting.target(strategies.named("ladder_caps")).attention == "auto"  # no card here
+
+
+def test_a_body_that_was_not_recorded_is_priced_as_the_plain_one(setting):
+    priced = systems.prices(sizes.named("qwen3-vl-2b"), on="h200")
+    assert "compiled" not in priced(strategies.ENCGRAPH).source
+    assert priced(strategies.ENCGRAPH).recorded
 
 
 def test_a_small_item_with_one_huge_graph_goes_eager_where_that_is_faster():

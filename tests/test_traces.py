@@ -1,6 +1,7 @@
 """The trace of a run against the rules of the Trace Event Format, and the command that writes it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from helpers_cli import TINY, error, passes, photos, read_json
 from encgraph import codec, traces
 from encgraph.facts import Report, TimedStep
 from encgraph.measure import Recorder
-from encgraph.records import FallbackReason, Modality, Route, Step
+from encgraph.records import FallbackReason, Load, Modality, Route, Step
 from encgraph.runner import EncoderRunner
 from encgraph.traces import TRACKS, Event
 
@@ -92,6 +93,17 @@ def test_a_fallback_has_its_reason_in_its_arguments_and_its_name() -> None:
     assert event["args"]["reason"] == reason
     assert event["args"]["request"] == 4
     assert event["name"].endswith(f", {reason}")
+
+
+def test_several_reasons_are_all_in_the_name_and_in_the_arguments() -> None:
+    loads = {
+        FallbackReason.OVER_TOKENS: Load(items=1, tokens=50),
+        FallbackReason.OVER_FRAMES: Load(items=2, tokens=10),
+    }
+    mixed = replace(step(Route.FALLBACK), items=3, reasons=loads)
+    [event] = complete(traces.events([TimedStep(step=mixed, ms=1.0)]))
+    assert event["name"].endswith("frames over every budget (2); tokens over every budget (1)")
+    assert event["args"]["reasons"] == {str(r): load.items for r, load in loads.items()}
 
 
 def test_a_report_s_steps_lie_end_to_end() -> None:

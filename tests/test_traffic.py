@@ -112,17 +112,20 @@ def test_too_many_tokens_for_one_image_stop_with_the_line(tmp_path):
 
 def test_chats_give_their_images_and_report_the_rest(tmp_path):
     photos(tmp_path, 2)
-    urls = [["0.jpg", "https://example.org/x.png"], [], ["../x.png"], ["1.jpg", "0.jpg"]]
+    urls = [["0.jpg", "https://example.org/x.png"], [], ["../x.png"], ["1.jpg", "0.jpg"], ["0.jpg"]]
     lines = [
         {"messages": [{"content": [{"type": "image_url", "image_url": {"url": u}} for u in line]}]}
         for line in urls
     ]
     path = written(tmp_path / "c.jsonl", "\n".join(map(json.dumps, lines)))
     found = traffic.read(path, SIZE)
-    assert [[i.request for i in request] for request in found.requests] == [[0], [1, 1]]
-    assert found.paths[1] == (str(tmp_path / "1.jpg"), str(tmp_path / "0.jpg"))
+    assert [[i.request for i in request] for request in found.requests] == [[0, 0], [1]]
+    assert found.paths[0] == (str(tmp_path / "1.jpg"), str(tmp_path / "0.jpg"))
     assert [entry.path for entry in found.skipped] == [f"{path}:1", f"{path}:3"]
-    assert found.notes == ("requests without images, left out: 1",)
+    assert found.notes == (
+        "requests without images, left out: 1",
+        "incomplete requests, left out: 1 (with 1 items that could be read)",
+    )
 
 
 def test_a_request_list_gives_grids_and_fit_tokens(tmp_path):

@@ -1,7 +1,8 @@
 import json
-import time
 
+import plotly.graph_objects as go
 import pytest
+from helpers_time import least_seconds
 from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, cells, images, made_traffic, trace
 
 from encgraph import budgets, cards, packing, sizes, traffic, widgets
@@ -9,6 +10,7 @@ from encgraph.records import Item, Load, Modality
 from encgraph.traffic import Traffic
 from encgraph.widgets.cases import Case
 from encgraph.widgets.duels import frames
+from encgraph.widgets.plots import Sketch
 
 
 @pytest.fixture
@@ -70,12 +72,9 @@ def test_a_ruler_redraws_ten_thousand_requests_fast() -> None:
     ruler = widgets.budget_ruler(
         traffic.read("builtin:servegen", SIZE, count=10_000), cards.price(SIZE)
     )
-    times = []
-    for count in (2, 5, 9, 14):
-        start = time.perf_counter()
-        ruler.count.value = count
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.15 and sorted(times)[1] < 0.6  # the machine may be busy
+    fewer = range(1, ruler.count.value)  # plans not packed before
+    moves = [lambda count=count: ruler.count.set_trait("value", count) for count in fewer]
+    assert least_seconds(*moves) < 0.08
 
 
 @pytest.mark.parametrize("make", [widgets.budget_ruler, lambda t, c: widgets.break_even(c, t)])
@@ -150,6 +149,18 @@ def test_a_saved_explorer_keeps_its_tables_escaped() -> None:
     assert "&lt;b&gt;odd" in bundle["text/html"] and "<b>odd" not in bundle["text/html"]
     assert "no graphs: eager" in bundle["text/html"]
     assert bundle["text/plain"].startswith("<BudgetRuler: budget ruler: 80 requests")
+
+
+def test_filling_in_a_sketch_keeps_the_rest_and_leaves_the_sketch_alone() -> None:
+    bar = go.Bar(uid="bar", x=[1], marker={"color": "red"})
+    sketch = Sketch(go.Figure([bar, go.Bar(uid="other", y=[5])], layout={"height": 90}))
+    filled = sketch.filled({"bar": {"y": [2], "marker": {"opacity": 0.5}}}, {"width": 70})
+    drawn = go.Figure(filled)
+    assert (drawn.data[0].x, drawn.data[0].y, drawn.data[1].y) == ((1,), (2,), (5,))
+    assert (drawn.data[0].marker.color, drawn.data[0].marker.opacity) == ("red", 0.5)
+    assert (drawn.layout.height, drawn.layout.width) == (90, 70)
+    again = go.Figure(sketch.filled({}, {}))
+    assert again.data[0].y is None and again.data[0].marker.opacity is None
 
 
 def test_drawings_carry_a_description_and_controls_a_label(

@@ -1,10 +1,10 @@
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import ipywidgets
 import pytest
+from helpers_time import least_seconds
 from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, images, made_traffic
 
 from encgraph import cards, sizes, traffic, widgets
@@ -14,7 +14,10 @@ from encgraph.widgets.panels import Panel
 
 EMPTY = Traffic(name="none", source="none", encoder=SIZE.name, requests=())
 ONE = TARGET.plan([sizes.capacity(256, SIZE.rule, items=2)])
-MANY = TARGET.plan([sizes.capacity(64 + 8 * n, SIZE.rule, items=4) for n in range(200)])
+MANY = [
+    TARGET.plan([sizes.capacity(64 + 8 * n + more, SIZE.rule, items=4) for n in range(200)])
+    for more in range(3)
+]
 PLANNED: dict[str, Callable[[Any], Panel]] = {
     "break-even": lambda plan: widgets.break_even(COSTS, SMALL, plan=plan, limits=FEW),
     "duel": lambda plan: widgets.packing_duel(images(64, 196, 930), plan, COSTS),
@@ -28,10 +31,18 @@ PRICED: dict[str, Callable[[], Panel]] = {
 }
 
 
-def seconds(move: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    move()
-    return time.perf_counter() - start
+def chosen(control: Any, *values: Any) -> list[Callable[[], object]]:
+    """Moves of a control to one value after the other."""
+    return [lambda value=value: control.set_trait("value", value) for value in values]
+
+
+def dragged(linked: Any) -> list[Callable[[], object]]:
+    """Moves of the first handle to places where it was not before."""
+    first, *rest = linked.ruler.plot.tokens
+    return [
+        lambda more=more: linked.ruler.plot.set_trait("tokens", [first + more, *rest])
+        for more in (1, 2, 3)
+    ]
 
 
 def test_an_explorer_of_empty_traffic_is_refused_with_a_way_out() -> None:
@@ -59,41 +70,57 @@ def test_a_plan_of_one_budget_is_shown(name: str) -> None:
     assert view.plan == ONE and all(view.tables())
 
 
-@pytest.mark.parametrize("name", PLANNED)
-def test_two_hundred_budgets_redraw_within_a_second(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "most"), [("break-even", 0.03), ("duel", 0.025), ("strata", 0.013)]
+)
+def test_two_hundred_budgets_redraw_at_once(name: str, most: float) -> None:
     view = PLANNED[name](ONE)
-    assert seconds(lambda: view.set_trait("plan", MANY)) < 1
-    assert seconds(lambda: view.set_trait("plan", ONE)) < 1
+    assert least_seconds(*[lambda plan=plan: view.set_trait("plan", plan) for plan in MANY]) < most
 
 
-def test_a_hundred_thousand_items_move_within_a_second() -> None:
+def test_a_hundred_thousand_items_move_within_half_a_second() -> None:
     requests = traffic.read("builtin:servegen", SIZE, count=59_000)
     assert len(requests.items) > 100_000
     linked = widgets.explorer(requests, SIZE, limits=FEW)
-    assert seconds(lambda: linked.ruler.count.set_trait("value", 2)) < 1
-    first = [linked.ruler.plot.tokens[0] + 1, *linked.ruler.plot.tokens[1:]]
-    assert seconds(lambda: linked.ruler.plot.set_trait("tokens", first)) < 1
-    assert seconds(lambda: linked.breakeven.laid.set_trait("value", COMPILED)) < 1
-    assert seconds(lambda: linked.sharding.group.set_trait("value", "32 items")) < 1
+    assert least_seconds(*chosen(linked.ruler.count, 2, 1, 3)) < 0.25
+    assert least_seconds(*dragged(linked)) < 0.45
+    linked.breakeven.laid.value = COMPILED
+    assert least_seconds(*chosen(linked.ruler.count, 2, 1)) < 0.25
+    assert least_seconds(*chosen(linked.sharding.group, "32 items", "8 items")) < 0.1
 
 
 def test_a_batch_of_a_hundred_thousand_items_is_cut_and_says_so() -> None:
     batch = images(*[64] * 100_000)
-    duel = widgets.packing_duel(batch, MANY, COSTS)
+    duel = widgets.packing_duel(batch, MANY[0], COSTS)
     assert "the first 32 of 100,000 items" in duel.table.value
     shared = widgets.sharding([batch], SIZE, COSTS)
     assert "the first 1,000 items" in shared.note.value
-    assert seconds(lambda: shared.ranks.set_trait("value", 7)) < 1
+    assert least_seconds(*chosen(shared.ranks, 7, 5, 9)) < 0.08
 
 
 def test_the_linked_explorer_moves_within_its_time_on_ten_thousand_requests() -> None:
+    """A move may take 0.15 s; one of the slider, which packs half as often as a handle's, 0.1 s."""
     requests = traffic.read("builtin:servegen", SIZE, count=10_000)
     linked = widgets.explorer(requests, SIZE)
-    times = [
-        seconds(lambda count=count: linked.ruler.count.set_trait("value", count))
-        for count in (2, 5, 9, 11, 3)
-    ]
-    assert min(times) < 0.15 and sorted(times)[2] < 0.6  # the machine may be busy
+    fewer = range(1, linked.ruler.count.value)
+    assert least_seconds(*chosen(linked.ruler.count, *fewer)) < 0.1
+    assert least_seconds(*chosen(linked.ruler.count, *fewer)) < 0.016  # packed before
+    assert least_seconds(*dragged(linked)) < 0.15
+
+
+def test_a_move_that_packs_nothing_is_drawn_at_once() -> None:
+    linked = widgets.explorer(traffic.read("builtin:servegen", SIZE, count=10_000), SIZE)
+
+    def round_of(n: int) -> None:
+        linked.breakeven.items.value = 10 + n
+        linked.breakeven.percentile.value = 50 + n
+        linked.breakeven.laid.value = linked.breakeven.laid.options[n % 2]
+        linked.ruler.below.value = linked.ruler.below.options[n % 2]
+        linked.memory.sharing.value = n % 2 == 1
+        linked.duel.batch.value = 2 + n
+        linked.sharding.burst.value = 2 + n
+
+    assert least_seconds(*[lambda n=n: round_of(n) for n in range(5)]) < 0.02
 
 
 @pytest.mark.parametrize("name", PRICED)

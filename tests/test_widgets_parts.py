@@ -7,8 +7,8 @@ from encgraph import budgets, cards, codec, export, sizes, traces, widgets
 from encgraph.facts import TimedStep
 from encgraph.kernels import Kernel
 from encgraph.records import FallbackReason, Load, Modality, Plan, Route, Step
-from encgraph.widgets.breakeven import CHOICES, fastest
 from encgraph.widgets.cases import Case
+from encgraph.widgets.fastest import CHOICES, choice
 from encgraph.widgets.linked import flags
 from encgraph.widgets.strata import added
 
@@ -34,9 +34,10 @@ def test_measured_captures_are_drawn_beside_their_prediction() -> None:
     points = cards.recorded(SIZE, "h200")
     priced = cards.price(SIZE)
     strata = widgets.memory_strata(budgets.doubling(64, 256, target=TARGET), priced, points)
-    measured = trace(strata.measured.figure, "measured pool").y
-    assert list(measured) == [m.memory.pool_bytes / 2**20 for m in strata.captures if m.memory]
-    predicted = trace(strata.measured.figure, "predicted slabs").y
+    by_tokens = {m.capacity.tokens: m.memory for m in strata.captures if m.capacity}
+    measured = trace(strata.measured.figure, "pool-measured").y
+    assert list(measured) == [m.pool_bytes / 2**20 for m in by_tokens.values() if m]
+    predicted = trace(strata.measured.figure, "slabs-predicted").y
     largest = strata.captures[-1].capacity
     assert largest is not None
     only = Plan(graphs=(largest,), encoder=SIZE.name)
@@ -45,13 +46,13 @@ def test_measured_captures_are_drawn_beside_their_prediction() -> None:
 
 def test_the_break_even_map_agrees_with_the_costs() -> None:
     case = Case.of(SMALL, COSTS, limits=FEW)
-    assert CHOICES[fastest(case, 64, 64, 1)] == "replay"
-    assert CHOICES[fastest(case, 64, 3000, 1)] == "eager"  # one item cannot be split
+    assert CHOICES[choice(case, 64, 64, 1)] == "replay"
+    assert CHOICES[choice(case, 64, 3000, 1)] == "eager"  # one item cannot be split
     capacity = sizes.capacity(64, SIZE.rule, items=1)
     half = Load(tokens=64, patches=256, items=1, square=256.0**2)
     both = Load(tokens=128, patches=512, items=2, square=2 * 256.0**2)
     wins = 2 * COSTS.replay_ms(capacity, half) <= COSTS.eager_ms(both)
-    assert CHOICES[fastest(case, 64, 128, 2)] == ("split" if wins else "eager")
+    assert CHOICES[choice(case, 64, 128, 2)] == ("split" if wins else "eager")
 
 
 def test_the_percentile_is_read_off_the_predictions() -> None:

@@ -4,35 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from encgraph.attention import cudnn, fa3, flash, loop, operators, sdpa
+from encgraph.attention import measured, operators, plain
+from encgraph.attention.plain import Attend
 
-NAMES = ("fa3", "flash", "cudnn", "loop", "sdpa")
-PARTICULAR: dict[str, ModuleType] = {"fa3": fa3, "flash": flash, "cudnn": cudnn, "loop": loop}
-
-
-class Attend(Protocol):
-    """Packed attention; see `sdpa.attend`."""
-
-    def __call__(  # noqa: PLR0913 - the one signature of packed attention
-        self,
-        q_PHD: Tensor,
-        k_PHD: Tensor,
-        v_PHD: Tensor,
-        offsets_S1: Tensor,
-        longest: int,
-        *,
-        scale: float,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        """Attend within segments."""
-        ...
+NAMES = ("measured", *plain.NAMES)
+FUNCTIONS: dict[str, Attend] = {"measured": measured.attend, **plain.FUNCTIONS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,28 +25,18 @@ class Attention:
     attend: Attend
 
 
-FUNCTIONS: dict[str, Attend] = {
-    "fa3": fa3.attend,
-    "flash": flash.attend,
-    "cudnn": cudnn.attend,
-    "loop": loop.attend,
-    "sdpa": sdpa.attend,
-}
-
-
 def missing(name: str, *, device: torch.device, dtype: torch.dtype) -> str | None:
     """What stops an attention on a device with a dtype, or None."""
-    if name == "sdpa":
-        return None
-    reason: str | None = PARTICULAR[name].missing(device, dtype)
-    return reason
+    if name == "measured":
+        return measured.missing(device, dtype)
+    return plain.missing(name, device=device, dtype=dtype)
 
 
 def named(name: str, *, device: torch.device, dtype: torch.dtype) -> Attention:
     """Look a packed attention up by name.
 
-    "auto" is fa3 where it is found, else flash, on a card; loop on a CPU; sdpa for what none of
-    them takes. A name asked for is never replaced by another.
+    "auto" is measured on a card with several to choose from, else the first that runs of fa3, flash,
+    loop (on a CPU) and sdpa. A name asked for is never replaced by another.
 
     Raises:
         ValueError: If there is none of that name, or it cannot run here; says what is missing.
@@ -73,8 +45,8 @@ def named(name: str, *, device: torch.device, dtype: torch.dtype) -> Attention:
     'loop'
     """
     if name == "auto":
-        order = ("fa3", "flash", "loop", "sdpa")
-        name = next(n for n in order if missing(n, device=device, dtype=dtype) is None)
+        worth = device.type == "cuda" and measured.missing(device, dtype) is None
+        name = "measured" if worth else plain.first(device, dtype)
     if name not in NAMES:
         near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}" if near else ""

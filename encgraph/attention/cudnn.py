@@ -81,7 +81,7 @@ def attend(  # noqa: PLR0913 - the one signature of packed attention
 
     Raises:
         ValueError: If a tensor spans 2**31 elements or more.
-        RuntimeError: If a plan is missing while the stream is captured.
+        RuntimeError: If a plan is missing while the stream is captured, or cuDNN has no kernel for it.
     """
     if out is None:
         out = torch.zeros_like(q_PHD, memory_format=torch.contiguous_format)
@@ -143,8 +143,11 @@ def _remember(shape: Shape) -> Planned:
             f"a plan must be built before capture, got none for {shape!r}; "
             "run the encoder once on these buffers first"
         )
-    with torch.cuda.device(shape.device):
-        _PLANS[shape] = _build(shape)
+    try:
+        with torch.cuda.device(shape.device):
+            _PLANS[shape] = _build(shape)
+    except _frontend().cudnnGraphNotSupportedError as error:
+        raise RuntimeError(f"cudnn must have a kernel for {shape!r}, got: {error}") from error
     return _PLANS[shape]
 
 

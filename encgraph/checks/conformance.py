@@ -134,7 +134,8 @@ def fill(subject: Subject) -> Checked:
         problems.append("fill must not change its inputs")
     if versions != [p._version for p in encoder.module.parameters()]:
         problems.append("fill must write its buffers alone, but a weight was edited")
-    problems += _stale_tail(encoder, capacity, used, fresh, [v.item.tokens for v in small])
+    counts = [encoder.spec.rows(v.item) for v in small]
+    problems += _stale_tail(encoder, capacity, used, fresh, counts)
     said = f"{len(used)} buffers in place; nothing of a larger batch is seen after a smaller one"
     return checked.of("fill", problems, said=said)
 
@@ -144,12 +145,12 @@ def _most(subject: Subject, capacity: Capacity) -> list[int]:
 
 
 def _stale_tail(  # the two fills, and whose rows are whose
-    encoder: Encoder, capacity: Capacity, used: Buffers, fresh: Buffers, tokens: Sequence[int]
+    encoder: Encoder, capacity: Capacity, used: Buffers, fresh: Buffers, counts: Sequence[int]
 ) -> Iterator[str]:
     with torch.inference_mode():
         mine, clean = encoder.forward(used, capacity), encoder.forward(fresh, capacity)
     start = 0
-    for index, count in enumerate(tokens):
+    for index, count in enumerate(counts):
         rows = slice(start, start + count)
         pairs = zip(mine.tensors, clean.tensors, strict=True)
         if any(not torch.equal(a[rows], b[rows]) for a, b in pairs):
@@ -161,7 +162,7 @@ def _stale_tail(  # the two fills, and whose rows are whose
 
 
 def forward(subject: Subject) -> Checked:
-    """Packed rows of every budget token, in the spec's widths and dtype, equal to eager's."""
+    """All rows of a capacity, in the spec's widths and dtype, real ones equal to eager's."""
     encoder, capacity = subject.encoder, subject.capacities()[-1]
     batch = subject.batch(*subject.several)
     made = _allocated(encoder, capacity, encoder.spec.device)
@@ -173,24 +174,23 @@ def forward(subject: Subject) -> Checked:
         return checked.of("forward", problems, said="")
     if not all(bool(torch.isfinite(t).all()) for t in output.tensors):
         problems.append("rows past the real ones must be finite, but some are not")
-    counts = [value.item.tokens for value in batch]
+    counts = [encoder.spec.rows(value.item) for value in batch]
     ends = [sum(counts[: i + 1]) for i in range(len(counts))]
     cut = [output.rows(end - n, end) for n, end in zip(counts, ends, strict=True)]
     differing, figures = subject.compared(lambda _: cut, [batch])
-    said = f"{capacity.tokens} rows of {encoder.spec.widths}, real ones as eager gives them"
+    rows = encoder.spec.rows(capacity)
+    said = f"{rows} rows of {encoder.spec.widths}, real ones as eager gives them"
     return checked.of("forward", problems + differing, said=said, figures=figures)
 
 
 def _wrong_rows(output: object, spec: EncoderSpec, capacity: Capacity) -> list[str]:
     if not isinstance(output, EncoderOutput):
         return [f"forward must return an EncoderOutput, got {type(output).__name__}"]
-    expected = [(capacity.tokens, width) for width in spec.widths]
+    expected = [(spec.rows(capacity), width) for width in spec.widths]
     shapes = [tuple(t.shape) for t in output.tensors]
     problems = []
     if shapes != expected:
-        problems.append(
-            f"forward must return rows for every budget token, {expected}, got {shapes}"
-        )
+        problems.append(f"forward must return all rows of the capacity, {expected}, got {shapes}")
     kinds = {t.dtype for t in output.tensors}
     if kinds != {spec.dtype}:
         problems.append(f"forward must return {spec.dtype}, got {sorted(map(str, kinds))}")

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import encgraph
-from encgraph.cli import drawing, look, plan, prove, timing
+from encgraph.cli import drawing, glossary, look, options, plan, prove, timing
 
 EXPECTED = (ValueError, OSError, ImportError, RuntimeError)
 """What users can mend; anything else is a fault of ours and keeps its traceback."""
@@ -36,8 +36,14 @@ class OneLineErrors(TyperGroup):
             if ctx.params.get("traceback"):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
-            typer.echo(f"error: {said}", err=True)
+            typer.echo(f"error: {options.spoken(said, self._options(ctx))}", err=True)
             raise typer.Exit(1) from error
+
+    def _options(self, ctx: Any) -> dict[str, str]:
+        """The options of the subcommand that runs, by the names of their parameters."""
+        command = self.commands.get(ctx.invoked_subcommand or "")
+        params = command.params if command else []
+        return {p.name: p.opts[0] for p in params if p.name and p.opts[0].startswith("--")}
 
 
 app = typer.Typer(
@@ -46,6 +52,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="The words of each command's tables are explained by `encgraph COMMAND --help`.",
 )
 
 
@@ -68,14 +75,28 @@ def _encgraph(
     """Plan, capture, pack, replay, prove, measure and explain CUDA graphs for encoders."""
 
 
-app.command()(look.doctor)
+_MEASURED = ("budget", "defer", "eager", "fallback", "padding", "replay", "replayed", "wall")
+
+app.command(epilog=glossary.ending("recorded", "modelled", "reference"))(look.doctor)
 app.command()(look.encoders)
-app.command()(look.traffic)
-app.command()(plan.plan)
-app.command()(prove.run)
-app.command()(timing.bench)
-app.command()(timing.record)
-app.command()(prove.check)
+app.command(epilog=glossary.ending("atoms", "p50, p90, p99"))(look.traffic)
+app.command(
+    epilog=glossary.ending(
+        *("budget", "defer", "eager", "fill", "held out", "modelled", "p50, p90, p99"),
+        *("padding", "recorded", "replayed", "tail smoothed"),
+    )
+)(plan.plan)
+app.command(
+    epilog=glossary.ending(
+        *(*_MEASURED, "error ratio", "fill", "poisoned", "slab", "pool", "driver"),
+        before=glossary.presets(groups=False),
+    )
+)(prove.run)
+app.command(
+    epilog=glossary.ending(*_MEASURED, "p50, p90, p99", before=glossary.presets(groups=True))
+)(timing.bench)
+app.command(epilog=glossary.ending("replay", "eager"))(timing.record)
+app.command(epilog=glossary.ending("budget", "fallback", "poisoned"))(prove.check)
 app.command()(drawing.figures)
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from encgraph import bench, meters, sizes, store, strategies
-from encgraph.cli import machines, output, planning, sources
+from encgraph.cli import glossary, machines, output, planning, sources
+from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
 from encgraph.cli.sources import Given
+from encgraph.errors import require
 from encgraph.results import Measurement
 from encgraph.strategies import Strategy
 from encgraph.systems import Setting
@@ -30,14 +32,30 @@ class Wanted:
     max_graphs: int = 16
     repeats: int | None = None
     seed: int = 0
+    calibrate: bool = False
     out: Path = Path()
 
 
-def show(wanted: Wanted, *, as_json: bool) -> None:
-    """Measure, write one line a figure, and print the summaries."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What was read and chosen before anything is measured."""
+
+    machine: Machine
+    given: Given
+    setting: Setting
+    out: Path
+
+    def file(self, experiment: str) -> Path:
+        """Where an experiment is kept."""
+        on_card = self.machine.backend == "cuda"
+        gpu = meters.environment(self.machine.dtype).gpu if on_card else None
+        return store.path(gpu, experiment, root=self.out)
+
+
+def prepare(wanted: Wanted, machine: Machine) -> Prepared:
+    """Check the folder, read the traffic, and say where it runs."""
     size = sizes.named(wanted.encoder)
-    chosen = strategies.chosen(wanted.strategies)
-    machine = machines.chosen(wanted.backend)
+    planning.check_largest(wanted.largest, size)
     out = output.folder(wanted.out)
     output.note(machine.said)
     traffic = sources.read(
@@ -50,15 +68,28 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         dtype=machine.dtype,
         backend=machine.backend,
         costs=machines.costs_of(size, strategies.ENCGRAPH_PLAIN, machine),
-        compiled_costs=machines.costs_of(size, strategies.ENCGRAPH, machine),
+        priced=machines.prices(size, machine),
         fit_on=given.fit_on,
         largest=wanted.largest or planning.VLLM_LARGEST,
         max_graphs=wanted.max_graphs,
         seed=wanted.seed,
+        calibrate=wanted.calibrate,
     )
-    lines = _measured(given, chosen, setting, wanted.repeats or machine.repeats)
-    gpu = meters.environment(machine.dtype).gpu if machine.backend == "cuda" else None
-    file = store.path(gpu, lines[0].experiment, root=out)
+    return Prepared(machine=machine, given=given, setting=setting, out=out)
+
+
+def show(wanted: Wanted, *, as_json: bool) -> None:
+    """Measure, write one line a figure, and print the summaries."""
+    require(
+        wanted.max_graphs >= 1,
+        f"--max-graphs must be at least 1 to compare graphs, got {wanted.max_graphs!r}; to measure "
+        "without graphs name eager_varlen among --strategies",
+    )
+    chosen = strategies.chosen(wanted.strategies)
+    prepared = prepare(wanted, machines.chosen(wanted.backend))
+    given, machine = prepared.given, prepared.machine
+    lines = _measured(given, chosen, prepared.setting, wanted.repeats or machine.repeats)
+    file = prepared.file(lines[0].experiment)
     keep(file, lines)
     if as_json:
         output.machine({"file": str(file), "summaries": list(bench.summaries(lines).values())})
@@ -82,9 +113,9 @@ def keep(file: Path, lines: Sequence[Measurement]) -> None:
     store.write(file, [*old, *lines])
 
 
-def _which(measurement: Measurement) -> tuple[str, str, str, bool]:
+def _which(measurement: Measurement) -> tuple[str, str, str, bool, bool]:
     m = measurement
-    return m.encoder, m.strategy, m.attention, m.compiled
+    return m.encoder, m.strategy, m.attention, m.compiled, m.fused
 
 
 def _tell(console: Console, lines: Sequence[Measurement], given: Given, file: Path) -> None:
@@ -104,5 +135,6 @@ def _tell(console: Console, lines: Sequence[Measurement], given: Given, file: Pa
         )
     columns = ("wall, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
     console.print(output.table(columns, rows))
+    glossary.footnote(console, "wall", "padding", "replayed")
     console.print(f"traffic: {len(given.traffic.requests):,} requests; {given.traffic.notes[-1]}")
     console.print(f"written: {file}")

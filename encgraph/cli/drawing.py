@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from encgraph.cli.options import AsJson
+from encgraph.errors import require
 
 if TYPE_CHECKING:
     from encgraph.papers import Paper
@@ -55,6 +56,11 @@ def _compare(manifest: Path, made: "tuple[Paper, ...]") -> None:
     from encgraph import exporting
     from encgraph.cli import output
 
+    require(
+        manifest.is_file(),
+        f"--check must name a manifest that `encgraph figures` wrote, got {str(manifest)!r}, "
+        "which is no file",
+    )
     found = exporting.differences(manifest, made)
     if found:
         raise ValueError("; ".join(found))

@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 
 from rich.console import Console
 
-from encgraph import cards, curves, sizes, store
+from encgraph import cards, curves, sizes, store, tabular
 from encgraph import traffic as traffics
-from encgraph.cli import output
+from encgraph.cli import glossary, output
 from encgraph.sizes import EncoderSize
 from encgraph.sources.reading import Skipped
 from encgraph.summaries import Quantiles, TrafficSummary
@@ -55,7 +55,7 @@ def encoders(*, as_json: bool) -> None:
             one.size.name,
             one.size.family,
             one.size.layout,
-            f"{one.size.parameters / 1e6:,.1f} M",
+            tabular.parameters(one.size.parameters),
             str(one.pixels_a_token_side),
             f"{one.min_tokens}-{one.max_tokens}",
             ", ".join(one.recorded_on) or "none",
@@ -65,7 +65,11 @@ def encoders(*, as_json: bool) -> None:
     columns = ("encoder", "family", "layout", "parameters", "px", "tokens", "curve of")
     console = output.console()
     console.print(output.table(columns, rows))
-    console.print("px: side of a token in pixels; tokens: of the smallest and the largest image")
+    console.print(
+        "px: side of a token in pixels; tokens: of the smallest and the largest image; curve of: "
+        "cards whose times are recorded",
+        style="dim",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,7 @@ def _show(console: Console, found: Traffic) -> None:
         )
     ]
     console.print(output.table(("", *names), rows))
+    glossary.footnote(console, "p50, p90, p99")
     if summary.atoms:
         common = ", ".join(f"{a.tokens:,} ({a.share_ratio:.0%})" for a in summary.atoms)
         console.print(f"most frequent tokens an item: {common}")

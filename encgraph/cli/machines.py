@@ -1,10 +1,11 @@
 """Choose where an encoder runs: backend, device, dtype, and whose costs its packing goes by."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from encgraph import cards, costs, meters, sizes, store
+from encgraph import cards, costs, meters, sizes, store, systems
 from encgraph.cli.options import Backend
 from encgraph.costs import Costs
 from encgraph.errors import require
@@ -63,11 +64,17 @@ def costed(size: EncoderSize) -> EncoderSize:
 
 def costs_of(size: EncoderSize, strategy: Strategy, machine: Machine) -> Costs:
     """What replays and eager runs are taken to cost: this card's curve, else an H200's."""
+    priced = prices(size, machine)
+    return priced(strategy) if priced else costs.modelled(costed(size))
+
+
+def prices(size: EncoderSize, machine: Machine) -> Callable[[Strategy], Costs] | None:
+    """The same for every strategy; None where no card is on record."""
     known = cards.known()
     if not known:
-        return costs.modelled(costed(size))
+        return None
     card = DEFAULT_CARD
     if machine.backend == "cuda":
         card = store.slug(meters.environment(machine.dtype).gpu)
     on = next(name for name in (card, DEFAULT_CARD, *known) if name in known)
-    return cards.price(costed(size), on=on, compiled=strategy.compiled)
+    return systems.prices(costed(size), on=on)

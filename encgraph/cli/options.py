@@ -1,6 +1,7 @@
 """Arguments and options that commands share, and how their text is read."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ import typer
 Backend = Literal["cuda", "reference"]
 Engine = Literal["encgraph", "vllm"]
 Export = Literal["vllm", "json"]
+Body = Literal["plain", "compiled", "fused"]
 Method = Literal["fitted", "doubling", "quantile"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|[KMGT]B|B)?", re.IGNORECASE)
@@ -30,6 +32,29 @@ def num_bytes(text: str) -> int:
     unit = (found[2] or "B").upper()
     step = 1024 if "I" in unit else 1000
     return int(float(found[1]) * step ** _POWERS.index(unit[0]))
+
+
+OTHER_NAMES = {"max_bytes": "memory", "strategy": "strategies"}
+"""What the library calls some parameters of commands."""
+GRAPHS_OFF = "leave graphs off"
+
+
+def spoken(said: str, options: Mapping[str, str]) -> str:
+    """A message of the library in the words of a command: its option for the library's parameter.
+
+    Args:
+        said: A message that begins with a parameter's name and "must".
+        options: The command's own, by the names of their parameters.
+
+    >>> spoken("max_bytes must be at least 9, got 1", {"memory": "--memory"})
+    '--memory must be at least 9, got 1'
+    """
+    name, must, rest = said.partition(" must ")
+    option = options.get(name) or options.get(OTHER_NAMES.get(name, ""))
+    said = f"{option}{must}{rest}" if must and option else said
+    if "max_graphs" in options and f"{GRAPHS_OFF} with" not in said:
+        said = said.replace(GRAPHS_OFF, f"{GRAPHS_OFF} with --max-graphs 0")
+    return said
 
 
 def encoder_names(incomplete: str) -> list[str]:
@@ -65,13 +90,16 @@ EncoderName = Annotated[
     ),
 ]
 StrategyName = Annotated[
-    str, typer.Option("--strategy", help="Which system to run.", autocompletion=_strategy_names)
+    str,
+    typer.Option(
+        "--strategy", help="Which system to run; named below.", autocompletion=_strategy_names
+    ),
 ]
 StrategyNames = Annotated[
     str,
     typer.Option(
         "--strategies",
-        help="Systems to compare, joined by commas.",
+        help="Systems to compare, joined by commas; named below.",
         autocompletion=_strategy_names,
     ),
 ]
@@ -96,6 +124,29 @@ Count = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of whatever is drawn.")]
+FirstToken = Annotated[
+    bool,
+    typer.Option(
+        "--first-token",
+        help="Time a whole model to its first token instead: graphs off, on, and cache warm.",
+    ),
+]
+FitOn = Annotated[
+    str | None,
+    typer.Option(
+        "--fit-on",
+        metavar="SOURCE",
+        help="Fit budgets on this instead of on half of the traffic.",
+        show_default=False,
+    ),
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Pack by times measured on the captured graphs, not by a recorded curve.",
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write into.")]
 Repeats = Annotated[
     int | None,
@@ -107,7 +158,10 @@ Repeats = Annotated[
     ),
 ]
 MaxGraphs = Annotated[
-    int, typer.Option("--max-graphs", min=0, max=128, help="Most graphs to capture.")
+    int,
+    typer.Option(
+        "--max-graphs", min=0, max=128, help="Most graphs to capture; `plan` takes 0 for none."
+    ),
 ]
 Card = Annotated[str, typer.Option("--on", metavar="CARD", help="Card to predict for.")]
 MemoryLimit = Annotated[

@@ -3,7 +3,8 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from encgraph import codec, tabular
 from encgraph.errors import require
 
 PIPE_WIDTH = 120
+LONG_S = 10.0
+"""A step that takes longer says so in a log, once."""
 table = tabular.table
 """A table of columns and rows, as records show themselves in a terminal."""
 
@@ -38,11 +41,25 @@ def note(text: str) -> None:
 
 
 def bar(values: Iterable[Any], about: str) -> Iterable[Any]:
-    """Show progress on stderr where that is a terminal."""
+    """Show progress on stderr: a bar on a terminal, one plain line a long step elsewhere."""
+    if not sys.stderr.isatty():
+        return logged(values, about)
     from tqdm import tqdm
 
-    shown: Iterable[Any] = tqdm(values, desc=about, file=sys.stderr, disable=None, leave=False)
+    shown: Iterable[Any] = tqdm(values, desc=about, file=sys.stderr, leave=False)
     return shown
+
+
+def logged(values: Iterable[Any], about: str, *, long_s: float = LONG_S) -> Iterator[Any]:
+    """Pass values on, and write one line once that took long: how many are done, of how many."""
+    began, is_said = time.monotonic(), False
+    for done, value in enumerate(values):
+        spent_s = time.monotonic() - began
+        if done and not is_said and spent_s >= long_s:
+            total = f" of {len(values):,}" if isinstance(values, Sized) else ""
+            note(f"{about}: {done:,}{total} done after {spent_s:.0f} s")
+            is_said = True
+        yield value
 
 
 def reading(values: Iterable[Any]) -> Iterable[Any]:

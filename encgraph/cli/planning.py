@@ -18,6 +18,7 @@ Requests = Sequence[Sequence[Item]]
 VLLM_LARGEST = 8192
 """Largest budget that vLLM infers under its default limit on batched tokens."""
 FIT_SHARE = 0.5
+GRAPHS_OFF = "graphs are off, as --max-graphs 0 asks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,10 @@ def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan
         ValueError: If the limits leave no room for it.
     """
     target = Target(size=size)
+    check_largest(wanted.largest, size)
     largest = wanted.largest or (VLLM_LARGEST if wanted.for_vllm else None)
+    if wanted.max_graphs == 0:
+        return target.plan((), (GRAPHS_OFF,))
     if wanted.method == "fitted":
         limits = Limits(
             max_graphs=wanted.max_graphs,
@@ -118,9 +122,28 @@ def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan
         plan = defaults(size, largest=wanted.largest)
     else:
         within = [r for r in fit if not largest or sum(i.tokens for i in r) <= largest]
-        plan = budgets.quantile(within, max(1, wanted.max_graphs), target=target)
+        require(
+            bool(within),
+            f"no request has at most the {largest!r} tokens that --largest allows; raise it or use "
+            "--method fitted",
+        )
+        plan = budgets.quantile(within, wanted.max_graphs, target=target)
     _check_limits(plan, wanted, costs)
     return plan
+
+
+def check_largest(largest: int | None, size: EncoderSize) -> None:
+    """Refuse a largest budget that holds no item.
+
+    Raises:
+        ValueError: If it is under the smallest item's tokens.
+    """
+    smallest = size.rule.min_tokens
+    require(
+        largest is None or largest >= smallest,
+        f"--largest must be at least {smallest:,} tokens, the smallest item of {size.name!r}, "
+        f"got {largest!r}; --max-graphs 0 of `encgraph plan` leaves graphs off",
+    )
 
 
 def rule(wanted: Wanted) -> str:
@@ -128,9 +151,14 @@ def rule(wanted: Wanted) -> str:
     return "ascending" if wanted.for_vllm else "cheapest"
 
 
+SMALLEST_UNKNOWN = 64
+"""First budget, and items, where there is no default of vLLM's to follow."""
+
+
 def defaults(size: EncoderSize, *, largest: int | None = None) -> Plan:
-    """The budgets vLLM infers for an encoder."""
-    smallest = size.rule.min_tokens
+    """The budgets vLLM infers for an encoder; for one it has no graphs for, those of 64 items."""
+    known = size.family in export.FAMILIES
+    smallest = max(size.rule.min_tokens, 0 if known else SMALLEST_UNKNOWN)
     return budgets.doubling(
         smallest, max(smallest, largest or VLLM_LARGEST), target=Target(size=size), items=smallest
     )

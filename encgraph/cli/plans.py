@@ -5,7 +5,7 @@ from rich.console import Console
 from encgraph import codec, sizes
 from encgraph import traffic as traffics
 from encgraph.budgets import Prediction
-from encgraph.cli import listing, output, planning
+from encgraph.cli import glossary, listing, output, planning
 from encgraph.cli.planning import Planned, Wanted
 from encgraph.traffic import Traffic
 
@@ -70,6 +70,11 @@ def _budgets(console: Console, made: Planned) -> None:
     ]
     columns = ("budget, tokens", "items", "longest segment, patches", "reason")
     console.print(output.table(columns, rows))
+    glossary.footnote(console, "budget", "fill", *(["tail smoothed"] if _is_smoothed(made) else []))
+
+
+def _is_smoothed(made: Planned) -> bool:
+    return any("tail smoothed" in reason for reason in made.plan.reasons)
 
 
 def _reasons(made: Planned) -> list[str]:
@@ -85,6 +90,7 @@ def _predictions(console: Console, made: Planned) -> None:
         _row("graphs off (eager)", made.eager),
     ]
     console.print(output.table(COLUMNS, rows))
+    glossary.footnote(console, "padding", "replayed")
 
 
 def _row(name: str, prediction: Prediction) -> tuple[str, ...]:
@@ -105,6 +111,8 @@ def expected(made: Planned) -> list[str]:
     """What to expect against the defaults and against graphs off, a sentence each."""
     under = "vLLM's packing" if made.engine == "vllm" else "encgraph's packing"
     what = "these flags" if made.flags is not None else "this plan"
+    if made.plan.reasons == (planning.GRAPHS_OFF,):
+        return [f"expected: {planning.GRAPHS_OFF}; raise it to have budgets planned"]
     if not made.plan.graphs:
         return [f"expected: leave graphs off; no plan within the limits beats eager under {under}"]
     mine = made.prediction.latency

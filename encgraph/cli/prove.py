@@ -8,6 +8,7 @@ import typer
 from encgraph.cli.options import (
     AsJson,
     BackendName,
+    Calibrate,
     Count,
     EncoderName,
     Largest,
@@ -34,6 +35,7 @@ def run(  # noqa: PLR0913 - a parameter an option
     largest: Largest = None,
     repeats: Repeats = None,
     seed: Seed = 0,
+    calibrate: Calibrate = False,
     out: Out = Path(),
     trace: Annotated[
         Path | None,
@@ -58,6 +60,7 @@ def run(  # noqa: PLR0913 - a parameter an option
             largest=largest,
             repeats=repeats,
             seed=seed,
+            calibrate=calibrate,
             out=out,
             trace=trace,
         ),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from encgraph import curves, meters, recording, sizes, store
 from encgraph.cli import benching, machines, output
-from encgraph.cli.options import Backend
+from encgraph.cli.options import Backend, Body
 from encgraph.encoders import registry
 
 
@@ -14,6 +14,7 @@ def show(  # noqa: PLR0913 - a parameter an option
     backend: Backend | None,
     *,
     attention: str,
+    body: Body,
     largest: int | None,
     samples: int,
     out: Path,
@@ -25,7 +26,12 @@ def show(  # noqa: PLR0913 - a parameter an option
     folder = output.folder(out)
     output.note(machine.said)
     built = registry.named(
-        size.name, device=machine.device, dtype=machine.dtype, attention=attention
+        size.name,
+        device=machine.device,
+        dtype=machine.dtype,
+        attention=attention,
+        compiled=body != "plain",
+        fused=body == "fused",
     )
     points = recording.record(
         built,
@@ -42,5 +48,6 @@ def show(  # noqa: PLR0913 - a parameter an option
         output.machine({"file": str(file), "points": len(points)})
         return
     console = output.console()
-    console.print(f"{len(points)} points of {size.name}, {built.spec.attention} attention")
+    told = f"{built.spec.attention} attention, {body} block"
+    console.print(f"{len(points)} points of {size.name}, {told}")
     console.print(f"written: {file}")

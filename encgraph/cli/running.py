@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from encgraph import budgets, codec, graphs, sizes, strategies, study, systems, traces
-from encgraph.cli import machines, output, planning, sources
+from encgraph.cli import glossary, machines, output, planning, sources
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
 from encgraph.costs import Costs
@@ -39,6 +39,7 @@ class Wanted:
     largest: int | None = None
     repeats: int | None = None
     seed: int = 0
+    calibrate: bool = False
     out: Path = Path()
     trace: Path | None = None
 
@@ -50,6 +51,7 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         typer.Exit: With status 130 if it was interrupted; the partial reports are written.
     """
     size, strategy = sizes.named(wanted.encoder), strategies.named(wanted.strategy)
+    planning.check_largest(wanted.largest, size)
     machine = machines.chosen(wanted.backend)
     plan = None if wanted.plan_file is None else load_plan(wanted.plan_file, size)
     out = output.folder(wanted.out)
@@ -100,6 +102,7 @@ def _run(
         fit_on=fit_on,
         largest=_largest(wanted, strategy, fit_on),
         seed=wanted.seed,
+        calibrate=wanted.calibrate,
     )
     plan = plan or systems.plan(strategy, setting)
     prediction = None if on_card else predicted(traffic, plan, setting.costs, strategy)
@@ -216,6 +219,13 @@ def _brief(report: Report, files: Sequence[Path]) -> dict[str, object]:
     }
 
 
+def _words(report: Report) -> list[str]:
+    """What the verdicts say that is worth a gloss."""
+    words = ["error ratio"] if report.parity else []
+    words += ["slab", "pool", "driver"] if report.memory or report.prediction else []
+    return words + (["fallback"] if report.fallbacks else [])
+
+
 def _tell(report: Report, files: Sequence[Path]) -> None:
     console = output.console()
     if not report.complete:
@@ -226,6 +236,7 @@ def _tell(report: Report, files: Sequence[Path]) -> None:
         detail = f" ({'; '.join(verdict.lines)})" if verdict.lines else ""
         colon = "" if verdict.question.endswith("?") else ":"
         console.print(f"{verdict.question}{colon} {verdict.answer}{detail}")
+    glossary.footnote(console, *_words(report))
     if report.recommendations:
         console.print(f"What to change: {report.recommendations[0]}")
     for file in files:

@@ -8,6 +8,7 @@ from encgraph.cli.planning import Requests
 from encgraph.encoders import inputs
 from encgraph.errors import require
 from encgraph.sizes import EncoderSize
+from encgraph.sources import reading
 from encgraph.sources.reading import Skipped
 from encgraph.traffic import BUILTIN, Traffic
 
@@ -35,7 +36,7 @@ def read(source: str, size: EncoderSize, *, count: int | None, seed: int, on_car
 
 
 def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
-    """Leave out files whose header can be read but whose pixels cannot.
+    """Leave out requests with a file whose header can be read but whose pixels cannot.
 
     Raises:
         ValueError: If nothing is left.
@@ -50,24 +51,26 @@ def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
             broken[path] = str(error)
     if not broken:
         return traffic
-    pairs = [
-        [pair for pair in zip(request, paths, strict=True) if pair[1] not in broken]
-        for request, paths in zip(traffic.requests, traffic.paths, strict=True)
+    lacking = [sum(path in broken for path in paths) for paths in traffic.paths]
+    kept = [index for index, count in enumerate(lacking) if not count]
+    lost = [
+        len(paths) - count for paths, count in zip(traffic.paths, lacking, strict=True) if count
     ]
-    kept = [index for index, pair in enumerate(pairs) if pair]
     first = next(iter(broken.values()))
     require(
-        bool(kept), f"{traffic.source!r} holds no image that can be decoded; the first: {first}"
+        bool(kept),
+        f"{traffic.source!r} holds no request whose images can all be decoded; the first: {first}",
     )
     return replace(
         traffic,
-        requests=tuple(tuple(item for item, _ in pairs[i]) for i in kept),
-        paths=tuple(tuple(path for _, path in pairs[i]) for i in kept),
+        requests=tuple(traffic.requests[i] for i in kept),
+        paths=tuple(traffic.paths[i] for i in kept),
         arrivals_s=tuple(traffic.arrivals_s[i] for i in kept) if traffic.arrivals_s else (),
         skipped=(
             *traffic.skipped,
             *(Skipped(path=path, reason=reason) for path, reason in broken.items()),
         ),
+        notes=(*traffic.notes, *reading.left_out([count for count in lost if count])),
     )
 
 

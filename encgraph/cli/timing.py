@@ -8,8 +8,12 @@ import typer
 from encgraph.cli.options import (
     AsJson,
     BackendName,
+    Body,
+    Calibrate,
     Count,
     EncoderName,
+    FirstToken,
+    FitOn,
     Largest,
     MaxGraphs,
     Out,
@@ -25,42 +29,47 @@ def bench(  # noqa: PLR0913 - a parameter an option
     encoder: EncoderName,
     strategies: StrategyNames = "eager_varlen,vllm,encgraph_plain",
     backend: BackendName = None,
-    fit_on: Annotated[
-        str | None,
-        typer.Option(
-            "--fit-on",
-            metavar="SOURCE",
-            help="Fit budgets on this instead of on half of the traffic.",
-            show_default=False,
-        ),
-    ] = None,
+    fit_on: FitOn = None,
     count: Count = None,
     largest: Largest = None,
     max_graphs: MaxGraphs = 16,
     repeats: Repeats = None,
     seed: Seed = 0,
+    calibrate: Calibrate = False,
+    first_token: FirstToken = False,
+    concurrency: Annotated[
+        str | None,
+        typer.Option(
+            "--concurrency",
+            metavar="N,...",
+            help="Requests a batch, with --first-token; 1,4,16 on a card and 1,4 on a CPU unless given.",
+            show_default=False,
+        ),
+    ] = None,
     out: Out = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies request by request, interleaved; write the measurements."""
-    from encgraph.cli import benching
+    from encgraph.cli import answering, benching
 
-    benching.show(
-        benching.Wanted(
-            source=source,
-            encoder=encoder,
-            strategies=strategies,
-            backend=backend,
-            fit_on=fit_on,
-            count=count,
-            largest=largest,
-            max_graphs=max_graphs,
-            repeats=repeats,
-            seed=seed,
-            out=out,
-        ),
-        as_json=as_json,
+    wanted = benching.Wanted(
+        source=source,
+        encoder=encoder,
+        strategies=strategies,
+        backend=backend,
+        fit_on=fit_on,
+        count=count,
+        largest=largest,
+        max_graphs=max_graphs,
+        repeats=repeats,
+        seed=seed,
+        calibrate=calibrate,
+        out=out,
     )
+    if first_token:
+        answering.show(wanted, concurrency=concurrency, as_json=as_json)
+    else:
+        benching.show(wanted, as_json=as_json)
 
 
 def record(  # noqa: PLR0913 - a parameter an option
@@ -69,6 +78,12 @@ def record(  # noqa: PLR0913 - a parameter an option
     attention: Annotated[
         str, typer.Option("--attention", help="A name that `encgraph doctor` lists.")
     ] = "auto",
+    body: Annotated[
+        Body,
+        typer.Option(
+            "--body", help="The repeated block as it is, compiled, or also fused by hand."
+        ),
+    ] = "plain",
     largest: Largest = None,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Timed runs a point.")] = 9,
     out: Out = Path(),
@@ -81,6 +96,7 @@ def record(  # noqa: PLR0913 - a parameter an option
         encoder,
         backend,
         attention=attention,
+        body=body,
         largest=largest,
         samples=samples,
         out=out,

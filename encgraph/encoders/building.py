@@ -7,6 +7,7 @@ would be overwritten.
 import copy
 import math
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import torch
@@ -33,7 +34,8 @@ def empty(
         config: Its config; copied.
         device: Where it lives.
         dtype: Of its weights.
-        short: Config values of the twin, such as a depth of 1; must leave buffers as they are.
+        short: Config values of the twin, such as a depth of 1; must leave buffers as they are. A
+            name with dots is of a config within.
     """
     config = copy.deepcopy(config)
     config._attn_implementation = config._attn_implementation or "sdpa"
@@ -42,7 +44,8 @@ def empty(
     module = module.to_empty(device=device).eval().requires_grad_(False)
     smaller = copy.deepcopy(config)
     for name, value in short.items():
-        setattr(smaller, name, value)
+        *path, leaf = name.split(".")
+        setattr(reduce(getattr, path, smaller), leaf, value)
     for name, buffer in module_type(smaller).named_buffers():
         owner, _, leaf = name.rpartition(".")
         setattr(module.get_submodule(owner), leaf, buffer.to(device))

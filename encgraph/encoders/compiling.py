@@ -8,31 +8,66 @@ Source:
     "Regional compilation", PyTorch documentation of torch.compile.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from encgraph.encoders import fusing
+from encgraph.errors import require
+
 BACKEND = "inductor"
 """Of torch.compile; the tests, which have no card, compile without generating code."""
 
 
-def compile_blocks(blocks: Iterable[Any]) -> None:
+def compile_blocks(blocks: Iterable[Any], *, fused: bool = False) -> None:
     """Give every block a forward that is compiled once for all.
 
     Args:
         blocks: Modules of one class whose first argument is the hidden states; shallow copies that
             nobody else runs.
+        fused: Whether the block's passes are joined by hand first; see `fusing`.
+
+    Raises:
+        ValueError: If they cannot be fused; says why.
     """
     blocks = list(blocks)
+    if fused:
+        reason = fusing.unfit(blocks)
+        require(reason is None, f"these blocks cannot be fused: {reason}")
+        _compile_fused(blocks)
+        return
     body: Callable[..., Tensor] = type(blocks[0]).forward
     compiled = torch.compile(body, dynamic=True, fullgraph=True, backend=BACKEND)
 
     def forward(block: Any, hidden_states: Tensor, *given: Any, **named: Any) -> Tensor:
         # Detached, since compiled code tells a view from a tensor, and only the first block gets one.
         return compiled(block, hidden_states.detach(), *given, **named)
+
+    for block in blocks:
+        block.forward = MethodType(forward, block)
+
+
+def _compile_fused(blocks: Sequence[Any]) -> None:
+    """Compile the fused body: each block ends with the norm of the one that follows it."""
+    compiled = torch.compile(fusing.body, dynamic=True, fullgraph=True, backend=BACKEND)
+    line, attend = fusing.Line(), fusing.attention_of(blocks[0])
+    # The last block has none that follows; one more norm costs less than one more compilation.
+    following = {id(block): after.norm1 for block, after in pairwise([*blocks, blocks[-1]])}
+    last = blocks[-1]
+
+    def forward(block: Any, hidden_states: Tensor, **named: Any) -> Tensor:
+        normed = line.take(hidden_states, block.norm1)
+        hidden: Tensor
+        hidden, carried = compiled(
+            block, following[id(block)], hidden_states.detach(), normed, attend=attend, **named
+        )
+        if block is not last:
+            line.put(hidden, carried)
+        return hidden
 
     for block in blocks:
         block.forward = MethodType(forward, block)

@@ -4,9 +4,9 @@ A slot is an image at the encoder's resolution, a tile of one, or a window of au
 each other, so padding slots may hold anything; `fill` keeps them at zero. The shape is baked: an
 encoder for another resolution is another instance, with graphs of its own.
 
-Accounting: tokens are the output rows an item yields, patches the positions its slots attend over
-(class and register tokens included), segments its slots. A token budget holds
-`tokens // rows of a slot` slots.
+Accounting: tokens are the output rows an item yields (pooled: those before, one row a slot comes out),
+patches the positions its slots attend over (class and register tokens included), segments its slots.
+A token budget holds `tokens // rows of a slot` slots.
 
 Shape legend: M slots, N slots in use, R output rows a slot, W width.
 """
@@ -38,7 +38,7 @@ class Slot:
     shape: tuple[int, ...]
     """Of its pixels: (C, H, W), or (mel bins, frames)."""
     rows: int
-    """Output rows."""
+    """Output rows, before any pooling."""
     patches: int
     """Positions it attends over."""
     widths: tuple[int, ...]
@@ -142,6 +142,7 @@ class Fixed:
             max_tokens=self.slot.rows * self.slot.most,
             attention="own",
             compiled=False,
+            pooled=self.slot.rule.pooled,
         )
 
     def input(self, pixels: Tensor, *, request: int = 0) -> Input:
@@ -211,10 +212,9 @@ class Fixed:
         """Encode all slots: packed rows; those past the real ones are finite and meaningless."""
         assert len(buffers["pixels"]) == capacity.tokens // self.slot.rows, capacity
         made = self._packed(self._run(self._face, buffers["pixels"]))
-        return EncoderOutput(
-            main=rows.lengthened(made.main, capacity.tokens),
-            extra=tuple(rows.lengthened(extra, capacity.tokens) for extra in made.extra),
-        )
+        count = self.spec.rows(capacity)
+        main, *extra = (rows.lengthened(tensor, count) for tensor in made.tensors)
+        return EncoderOutput(main=main, extra=tuple(extra))
 
     @torch.no_grad()
     def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:
@@ -226,11 +226,11 @@ class Fixed:
         self._check(inputs)
         if not inputs:
             return []
-        slots = [self._slots(value.pixels) for value in inputs]
-        pixels_N = self._weight.new_empty(sum(slots), *self.slot.shape)
+        items = [self._item(self._slots(value.pixels), 0) for value in inputs]
+        pixels_N = self._weight.new_empty(sum(i.segments for i in items), *self.slot.shape)
         self._copy(pixels_N, inputs)
         made = self._packed(self._run(self._eager, pixels_N))
-        return packed.cut(made, [count * self.slot.rows for count in slots])
+        return packed.cut(made, [self.spec.rows(item) for item in items])
 
     def stock(self) -> "Fixed":
         """The same weights with the untouched module as `eager`."""

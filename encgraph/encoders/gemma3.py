@@ -74,7 +74,7 @@ def size_of(config: Gemma3Config, files: saved.Files) -> EncoderSize:
 FAMILY = FixedFamily(
     module_type=Gemma3Features,
     config_of=config_of,
-    short={},
+    short={"vision_config.num_hidden_layers": 1},
     patches=fixed.whole,
     size_of=size_of,
     config_type=Gemma3Config,

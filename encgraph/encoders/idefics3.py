@@ -158,7 +158,7 @@ def size_of(config: Any, files: saved.Files) -> EncoderSize:
 IDEFICS3 = FixedFamily(
     module_type=_idefics3,
     config_of=idefics3_of,
-    short={},
+    short={"vision_config.num_hidden_layers": 1},
     patches=fixed.whole,
     face=full_tiles,
     size_of=size_of,
@@ -170,7 +170,7 @@ IDEFICS3 = FixedFamily(
 SMOLVLM = FixedFamily(
     module_type=_smolvlm,
     config_of=smolvlm_of,
-    short={},
+    short={"vision_config.num_hidden_layers": 1},
     patches=fixed.whole,
     face=full_tiles,
     size_of=size_of,

@@ -95,7 +95,7 @@ def size_of(config: InternVLConfig, files: saved.Files) -> EncoderSize:
 FAMILY = FixedFamily(
     module_type=InternVLFeatures,
     config_of=config_of,
-    short={},
+    short={"vision_config.num_hidden_layers": 1},
     patches=fixed.whole,
     size_of=size_of,
     config_type=InternVLConfig,

@@ -45,6 +45,7 @@ class PackedTower(PackedFamily):
         fill_rule: Literal["prefix", "zero_and_copy"] = "prefix",
         attention_slab: bool = True,
         compiled: bool = False,
+        fused: bool = False,
     ) -> None:
         """Wrap a tower.
 
@@ -58,9 +59,11 @@ class PackedTower(PackedFamily):
             fill_rule: "prefix" (write what changed; the forward zeroes padding rows) or "zero_and_copy".
             attention_slab: Whether attention writes into a static buffer of its own, zeroed once.
             compiled: Whether the repeated block is compiled, once for all layers and capacities.
+            fused: Whether a compiled block has its passes joined by hand as well; see `fusing`.
 
         Raises:
-            ValueError: If a switch has no such position, or the attention cannot run here.
+            ValueError: If a switch has no such position, the attention cannot run here, or the
+                blocks cannot be fused.
         """
         packed.check_switches(metadata=metadata, eager_forward=eager_forward, fill_rule=fill_rule)
         self._module, self._weight = module, self._patch_weight(module)
@@ -71,9 +74,10 @@ class PackedTower(PackedFamily):
         self.normalisation = pixels.NORMALISATIONS.get(size.family)
         self._metadata, self._eager, self._fill = metadata, eager_forward, fill_rule
         self._attention_slab = attention_slab
-        self._face, self._compiled = self._second_face(registered), compiled
+        require(compiled or not fused, "fused needs compiled=True, got compiled=False")
+        self._face, self._compiled, self._fused = self._second_face(registered), compiled, fused
         if compiled:
-            compiling.compile_blocks(self._repeated(self._face))
+            compiling.compile_blocks(self._repeated(self._face), fused=fused)
         self._captured = self._captured_face()
 
     @classmethod
@@ -91,7 +95,7 @@ class PackedTower(PackedFamily):
         return made
 
     @abstractmethod
-    def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Tensor]:
+    def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Any]:
         """Tensors the face is given, from padded grids: static shapes, no synchronization."""
 
     @cached_property
@@ -145,7 +149,7 @@ class PackedTower(PackedFamily):
     def spec(self) -> EncoderSpec:
         """What is fixed about it."""
         fixed = packed.spec(self.size, self.name, weight=self._weight, attention=self.attention)
-        return replace(fixed, compiled=self._compiled)
+        return replace(fixed, compiled=self._compiled, fused=self._fused)
 
     def item_spec(self, value: Input) -> Item:
         """Sizes of one input; host only.

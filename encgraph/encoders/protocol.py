@@ -32,6 +32,7 @@ class Switches(TypedDict, total=False):
     fill_rule: Literal["prefix", "zero_and_copy"]
     attention_slab: bool
     compiled: bool
+    fused: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,9 +56,9 @@ class EncoderOutput:
     """Rows of one item, or packed rows of a whole budget inside a graph."""
 
     main: Tensor
-    """(tokens, out), in the encoder's dtype."""
+    """(rows, out), in the encoder's dtype; `EncoderSpec.rows` says how many."""
     extra: tuple[Tensor, ...] = ()
-    """Further outputs with the same rows (deepstack features), each (tokens, width)."""
+    """Further outputs with the same rows (deepstack features), each (rows, width)."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -87,8 +88,17 @@ class EncoderSpec:
     max_tokens: int
     """Tokens of the largest legal image."""
     attention: str
-    """Name of the packed attention in use, never "auto"."""
+    """Name of the packed attention in use, never "auto"; "measured" is the fastest for each capacity,
+    which its graph names."""
     compiled: bool
+    fused: bool = False
+    """Whether the compiled block has its passes joined by hand."""
+    pooled: bool = False
+    """Whether one row comes out a segment, pooled in the graph; else one a token."""
+
+    def rows(self, sized: Item | Capacity) -> int:
+        """Output rows of an item, or of a whole capacity."""
+        return sized.segments if self.pooled else sized.tokens
 
 
 class Encoder(Protocol):
@@ -117,7 +127,7 @@ class Encoder(Protocol):
         ...
 
     def forward(self, buffers: Buffers, capacity: Capacity) -> EncoderOutput:
-        """Encode the buffers: packed rows (B, width), rows past T finite and meaningless."""
+        """Encode the buffers: packed rows of the capacity, those past the real ones meaningless."""
         ...
 
     def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import Qwen3VLVisionModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
 
+from encgraph.encoders import fronts, packed, saved, towers
 from encgraph.encoders import metadata as metadatas
-from encgraph.encoders import packed, saved, towers
 from encgraph.encoders.metadata import Metadata
 from encgraph.encoders.packed_tower import PackedTower
 from encgraph.encoders.protocol import Buffers, EncoderOutput
@@ -82,9 +82,18 @@ class QwenVL(PackedTower):
         return EncoderOutput(main=made.pooler_output, extra=tuple(made.deepstack_features))
 
     def _captured_face(self) -> Any:
-        return towers.with_ready_positions(self._face) if self._metadata == "host" else self._face
+        ready = self._metadata == "host" or self._fused
+        return towers.with_ready_positions(self._face) if ready else self._face
 
-    def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Tensor]:
+    @cached_property
+    def _front(self) -> fronts.Front:
+        return fronts.compiled(self._face, side=self.size.position_side, merge=self.size.rule.merge)
+
+    def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Any]:
+        if self._fused:
+            rows_PH, cos_PD, sin_PD, offsets_S1 = self._front(grid_M13, patches, segments)
+            ready = {"positions": rows_PH, "cos": cos_PD, "sin": sin_PD, "offsets": offsets_S1}
+            return towers.ready_arguments(ready)
         made = metadatas.build(
             grid_M13,
             patches=patches,

@@ -50,8 +50,12 @@ def copy_ends(rows: Tensor, sources: Sequence[Tensor], affine: Affine | None = N
     Few kernels where they are on the device and of one dtype; 8-bit ones are normalised by `affine`.
     What lies in pageable host memory is staged by the driver, which keeps the host busy but not the
     device waiting; give pinned or device tensors where that matters.
+
+    Raises:
+        ValueError: If they are more rows than there are; nothing is written then.
     """
     total = sum(len(source) for source in sources)
+    require(total <= len(rows), f"these buffers hold {len(rows)} rows, got {total}; pack first")
     kinds = {source.dtype for source in sources}
     if len(kinds) == 1 and all(source.device == rows.device for source in sources):
         if kinds == {rows.dtype}:

@@ -27,9 +27,9 @@ def sample(item: Item, size: EncoderSize, *, generator: torch.Generator) -> Inpu
         ValueError: If the size is of another layout.
     """
     if size.layout == "text":
-        words, length = int(dict(size.settings)["vocab_size"]), (item.patches,)
+        words, length = int(dict(size.settings)["vocab_size"]), (item.tokens,)
         ids = torch.randint(8, words, length, generator=generator, device=generator.device)
-        return Input(item=item, pixels=ids, grid=Grid(1, 1, item.patches))
+        return Input(item=item, pixels=ids, grid=Grid(1, 1, item.tokens))
     if size.layout == "ragged":
         high = next(h for h in range(math.isqrt(item.patches), 0, -1) if item.patches % h == 0)
         grid = Grid(1, high, item.patches // high)

@@ -77,9 +77,10 @@ class NaFlex:
             device=self._weight.device,
             rule=self.size.rule,
             min_tokens=1,
-            max_tokens=self._tokens(self.length),
+            max_tokens=self.length,
             attention="own",
             compiled=False,
+            pooled=self.size.rule.pooled,
         )
 
     def input(self, pixels: Tensor, shape: tuple[int, int], *, request: int = 0) -> Input:
@@ -95,7 +96,7 @@ class NaFlex:
     def capacity(self, items: int) -> Capacity:
         """Capacity of so many items, each of up to the most patches."""
         return Capacity(
-            tokens=items * self._tokens(self.length),
+            tokens=items * self.length,
             patches=items * self.length,
             items=items,
             segments=items,
@@ -146,7 +147,7 @@ class NaFlex:
         made = self._run(self._face, pixels_MLK, shapes_M2)
         if not self.size.rule.pooled:
             made = naflex_rows.compacted(made, shapes_M2, capacity.tokens)
-        return EncoderOutput(main=rows.lengthened(made, capacity.tokens))
+        return EncoderOutput(main=rows.lengthened(made, self.spec.rows(capacity)))
 
     @torch.no_grad()
     def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:
@@ -197,12 +198,9 @@ class NaFlex:
         chosen: Tensor = made.pooler_output if self.size.rule.pooled else made.last_hidden_state
         return chosen
 
-    def _tokens(self, patches: int) -> int:
-        return 1 if self.size.rule.pooled else patches
-
     def _item(self, grid: Grid, request: int) -> Item:
         patches = grid.h * grid.w
-        return Item(tokens=self._tokens(patches), patches=patches, request=request)
+        return Item(tokens=patches, patches=patches, request=request)
 
     def _check_one(self, pixels: Tensor, grid: Grid) -> None:
         expected = (grid.h * grid.w, self.size.patch_width)
@@ -222,7 +220,7 @@ class NaFlex:
         for index, value in enumerate(inputs):
             try:
                 self._check_one(value.pixels, value.grid)
-                rows.require_sizes(value, tokens=self._tokens(len(value.pixels)))
+                rows.require_sizes(value, tokens=len(value.pixels))
             except ValueError as error:
                 raise ValueError(f"item {index} {error}") from error
 

@@ -2,7 +2,7 @@
 
 Texts lie end to end in one row of token ids; attention keeps to each by its offsets. An item's
 `pixels` are its token ids, (L,) of an integer dtype, special tokens included. A pooled item yields
-one row, so tokens and items of a capacity are alike, and its patches are token ids.
+one row; its tokens are token ids all the same, since they are what a replay costs.
 
 Token types are all 0: pairs of texts, told apart by types, are not taken.
 
@@ -84,7 +84,6 @@ class PackedText:
     @property
     def spec(self) -> EncoderSpec:
         """What is fixed about it."""
-        pooled = self.pooling != "none"
         return EncoderSpec(
             name=self.name,
             modalities=frozenset({Modality.TEXT}),
@@ -93,9 +92,10 @@ class PackedText:
             device=self._weight.device,
             rule=self.size.rule,
             min_tokens=1,
-            max_tokens=1 if pooled else self.size.rule.max_pixels,
+            max_tokens=self.size.rule.max_pixels,
             attention=self.attention,
             compiled=False,
+            pooled=self.pooling != "none",
         )
 
     def input(self, ids: Tensor, *, request: int = 0) -> Input:
@@ -124,7 +124,7 @@ class PackedText:
         """
         items = min(items, length)
         return Capacity(
-            tokens=length if self.pooling == "none" else items,
+            tokens=length,
             patches=length,
             items=items,
             segments=items,
@@ -177,7 +177,7 @@ class PackedText:
         where = segmented(buffers["ids"], buffers["lengths"])
         rows_PH = self._run(where, capacity.longest_segment, buffers["attention"])
         pooled = pooled_rows(rows_PH, where, self.pooling)
-        return EncoderOutput(main=rows.lengthened(self._finish(pooled), capacity.tokens))
+        return EncoderOutput(main=rows.lengthened(self._finish(pooled), self.spec.rows(capacity)))
 
     @torch.no_grad()
     def eager(self, inputs: Sequence[Input]) -> list[EncoderOutput]:
@@ -257,12 +257,7 @@ class PackedText:
         return made.to(self._weight.dtype)
 
     def _item(self, length: int, request: int) -> Item:
-        return Item(
-            modality=Modality.TEXT,
-            tokens=length if self.pooling == "none" else 1,
-            patches=length,
-            request=request,
-        )
+        return Item(modality=Modality.TEXT, tokens=length, patches=length, request=request)
 
     def _check_ids(self, ids: Tensor) -> None:
         longest = self.size.rule.max_pixels
@@ -281,6 +276,6 @@ class PackedText:
         for index, value in enumerate(inputs):
             try:
                 self._check_ids(value.pixels)
-                rows.require_sizes(value, tokens=self._item(len(value.pixels), 0).tokens)
+                rows.require_sizes(value, tokens=len(value.pixels))
             except ValueError as error:
                 raise ValueError(f"item {index} {error}") from error

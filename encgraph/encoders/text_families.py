@@ -180,10 +180,13 @@ def modernbert_of(size: EncoderSize) -> ModernBertConfig:
     return ModernBertConfig(**_settings(size), max_position_embeddings=size.rule.max_pixels)
 
 
+SHORT = {"num_hidden_layers": 1, "vocab_size": 64, "pad_token_id": 0}
+"""Of twins: no buffer depends on the layers or the vocabulary."""
+
 BERT = TextFamily(
     module_type=BertModel,
     config_of=bert_of,
-    short={"num_hidden_layers": 1},
+    short=SHORT,
     name="bert",
     config_type=BertConfig,
     prefixes=("bert.",),
@@ -191,7 +194,7 @@ BERT = TextFamily(
 XLM_ROBERTA = TextFamily(
     module_type=XLMRobertaModel,
     config_of=xlm_roberta_of,
-    short={"num_hidden_layers": 1},
+    short=SHORT,
     name="xlm-roberta",
     config_type=XLMRobertaConfig,
     prefixes=("roberta.",),
@@ -201,7 +204,7 @@ XLM_ROBERTA = TextFamily(
 MODERNBERT = TextFamily(
     module_type=ModernBertModel,
     config_of=modernbert_of,
-    short={},
+    short=SHORT,
     name="modernbert",
     config_type=ModernBertConfig,
     prefixes=("model.",),

@@ -46,6 +46,7 @@ def ladder(lines: Sequence[Measurement], *, quantile: str = "mean") -> go.Figure
             line={"color": template.INK, "dash": "dash", "width": 1.5},
             annotation_text="arithmetic floor",
             annotation_position="top",
+            layer="below",
         )
     drawn.update_xaxes(rangemode="tozero").update_yaxes(autorange="reversed")
     return drawn.update_layout(showlegend=False, height=150 + 38 * len(times))
@@ -84,7 +85,8 @@ def latency_against_tokens(
     tokens = [m.load.tokens for m in found[names[0]] if m.load]
     drawn = template.figure(*clouds, x="tokens of the request", y="wall time of the request, ms")
     drawn.update_xaxes(template.log_tokens(min(tokens), max(tokens)))
-    drawn.update_yaxes(type="log", dtick="D2")
+    times = [ms for cloud in clouds for ms in cloud.y]
+    drawn.update_yaxes(template.log_values(min(times), max(times)))
     return drawn.update_layout(showlegend=True, height=420)
 
 

@@ -49,7 +49,8 @@ def replay_cost(points: Sequence[Measurement], costs: Costs) -> go.Figure:
     drawn = template.figure(*lines, *clouds, x="captured tokens (eager: real tokens)", y="time, ms")
     tokens = [m.capacity.tokens for m in replays if m.capacity]
     drawn.update_xaxes(template.log_tokens(min(tokens), max(tokens)))
-    drawn.update_yaxes(type="log", dtick="D2")
+    times = [ms for trace in drawn.data for ms in trace.y]
+    drawn.update_yaxes(template.log_values(min(times), max(times)))
     return drawn.update_layout(showlegend=True, height=440)
 
 
@@ -161,7 +162,9 @@ def bytes_by_capacity(points: Sequence[Measurement], costs: Costs) -> go.Figure:
         )
     drawn = template.figure(*traces, x="captured tokens", y="device memory of one graph, MiB")
     drawn.update_xaxes(template.log_tokens(min(tokens), max(tokens)))
-    return drawn.update_yaxes(type="log", dtick=1).update_layout(showlegend=True, height=400)
+    mib = [value for trace in traces for value in trace.y if value > 0]
+    drawn.update_yaxes(template.log_values(min(mib), max(mib)))
+    return drawn.update_layout(showlegend=True, height=400)
 
 
 def floors(sizes_and_costs: Sequence[tuple[EncoderSize, Costs]]) -> go.Figure:
@@ -191,4 +194,6 @@ def floors(sizes_and_costs: Sequence[tuple[EncoderSize, Costs]]) -> go.Figure:
             )
     drawn = template.figure(*traces, x="captured tokens", y="time, ms")
     drawn.update_xaxes(template.log_tokens(min(traces[0].x), max(traces[0].x)))
-    return drawn.update_yaxes(type="log", dtick="D2").update_layout(showlegend=True, height=420)
+    times = [ms for trace in traces for ms in trace.y]
+    drawn.update_yaxes(template.log_values(min(times), max(times)))
+    return drawn.update_layout(showlegend=True, height=420)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from encgraph import facts, regimes
+from encgraph import facts, readings, regimes
 from encgraph.errors import require
 from encgraph.facts import Jitter, TimedStep
 from encgraph.figures import template
@@ -186,4 +186,6 @@ def strategies_compared(measurements: Sequence[Measurement]) -> go.Figure:
     require(bool(samples), "comparing strategies needs measurements of requests with a latency")
     require(len(clocks) == 1, f"measurements must be of one clock, got {sorted(clocks)!r}")
     clock = clocks.pop()
-    return latency_quantiles({n: Latency.of(ms, clock=clock) for n, ms in samples.items()})
+    return latency_quantiles(
+        {n: Latency.of(samples[n], clock=clock) for n in readings.ordered(samples)}
+    )

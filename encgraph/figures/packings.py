@@ -54,7 +54,11 @@ def bins_of_batch(packings: Mapping[str, Packing], batch: Sequence[Item]) -> go.
     drawn = template.figure(*bars, x="tokens computed", y="")
     drawn.update_xaxes(rangemode="tozero").update_yaxes(autorange="reversed", type="category")
     return drawn.update_layout(
-        barmode="stack", showlegend=False, height=110 + 30 * len(rows), bargap=0.2
+        barmode="stack",
+        showlegend=False,
+        height=110 + 30 * len(rows),
+        bargap=0.2,
+        uniformtext={"minsize": 9, "mode": "hide"},
     )
 
 
@@ -74,7 +78,7 @@ def _colour(parts: Sequence[tuple[int, str]], depth: int) -> str:
         return template.INK
     what = parts[depth][1]
     if what == "padding":
-        return template.PADDING
+        return template.PADDING_AREA
     if what.startswith("eager"):
         return template.ROUTE_COLOURS[Route.FALLBACK]
     return _SHADES[depth % 2]
@@ -108,12 +112,12 @@ def budget_ruler(plan: Plan, tokens: Sequence[int]) -> go.Figure:
         columns[place][1] += budgets[at] - count if held else 0
     bars = [
         _column("real tokens replayed", columns, 0, template.ROUTE_COLOURS[Route.REPLAY]),
-        _column("padding tokens", columns, 1, "rgba(217,84,26,0.55)"),
+        _column("padding tokens", columns, 1, template.PADDING),
         _column("over every budget: eager", columns, 2, template.ROUTE_COLOURS[Route.EAGER]),
     ]
     top = max(sum(column) for column in columns.values()) / sum(tokens)
     lines = _marks(budgets, min(tokens), max(tokens), top)
-    drawn = template.figure(*bars, lines, x="tokens a request", y="tokens ÷ all real tokens, ratio")
+    drawn = template.figure(*bars, lines, x="tokens a request", y="share of all real tokens")
     for bar in drawn.data[:3]:
         bar.y = [value / sum(tokens) for value in bar.y]
     drawn.update_xaxes(template.log_tokens(min(tokens), max(tokens)))
@@ -130,7 +134,10 @@ def _column(name: str, columns: Mapping[int, Sequence[int]], part: int, colour: 
         x=[round(edge * (1 + step) / 2, 3) for edge in edges],
         width=[round(edge * (step - 1), 3) for edge in edges],
         y=[column[part] for column in columns.values()],
-        marker={"color": colour, "line": {"width": 0}},
+        marker={
+            **(template.hatched() if colour == template.PADDING else {"color": colour}),
+            "line_width": 0,
+        },
         hovertemplate="around %{x:,.0f} tokens: %{y:.3f}<extra>" + name + "</extra>",
     )
 

@@ -35,8 +35,9 @@ def speedup_by_ranks(simulated: Sequence[Simulated]) -> go.Figure:
             mode="lines+markers",
             x=[s.ranks for s in simulated if s.rule == rule],
             y=[round(s.speedup, 6) for s in simulated if s.rule == rule],
-            line={"color": template.colour(rule, place), "width": 2},
-            marker={"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 7},
+            # rules often agree: the ones drawn first are wider, so that they show below
+            line={"color": template.colour(rule, place), "width": max(2, 6 - 2 * place)},
+            marker={"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": max(7, 13 - 3 * place)},
             hovertemplate="%{x} ranks: %{y:.2f}<extra>" + template.label(rule) + "</extra>",
         )
         for place, rule in enumerate(rules)

@@ -1,6 +1,7 @@
 """Define the look of every figure once: the template `encgraph`, colours, symbols and labels."""
 
 import html
+import math
 import re
 import textwrap
 
@@ -26,6 +27,7 @@ STRATEGY_COLOURS = {
     "eager": ROUTE_COLOURS[Route.EAGER],
     "eager_varlen": "#BDBDBD",
     "vllm": "#E3A008",
+    "vllm_manager": "#F0C86B",
     "vllm_tuned": "#B5651D",
     "encgraph_plain": "#7DB5DE",
     "encgraph": ROUTE_COLOURS[Route.REPLAY],
@@ -33,9 +35,11 @@ STRATEGY_COLOURS = {
     "doubling": "#E3A008",
 }
 """Eager in greys, vLLM and its doubling budgets in browns, ours in blues."""
-PART_COLOURS = {"slabs": "#2A7AB8", "pool": "#7DB5DE", "driver": "#1B4F78"}
-PADDING = "rgba(217,84,26,0.22)"
-TRAFFIC = "rgba(42,122,184,0.30)"
+PART_COLOURS = {"slabs": "#2A7AB8", "pool": "#7DB5DE", "driver": "#7B68C8"}
+PADDING = "#E3A008"
+"""Rows computed for nobody, hatched wherever a bar can be."""
+PADDING_AREA = "rgba(227,160,8,0.45)"
+TRAFFIC = "rgba(42,122,184,0.40)"
 INK = "#808080"
 GRID = "rgba(128,128,128,0.25)"
 FONT = "Open Sans, Liberation Sans, DejaVu Sans, sans-serif"
@@ -73,6 +77,7 @@ def _axis() -> dict[str, object]:
         "zerolinecolor": GRID,
         "tickcolor": GRID,
         "automargin": True,
+        "separatethousands": True,
         "title": {"standoff": 10, "font": {"size": 13}},
     }
 
@@ -113,6 +118,20 @@ def log_tokens(lowest: int, highest: int) -> dict[str, object]:
     powers = [2**n for n in range(40) if lowest / 2 < 2**n < highest * 2]
     ticks = powers if len(powers) < 9 else powers[len(powers) % 2 :: 2]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,}" for t in ticks]}
+
+
+def log_values(lowest: float, highest: float) -> dict[str, object]:
+    """A logarithmic axis with a tick at 1, 2 and 5 times each power of ten, or at powers alone over a long range."""
+    first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
+    steps = (1, 2, 5) if last - first < 4 else (1,)
+    every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    ticks = [tick for tick in every if lowest / 2 <= tick <= highest * 2]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,.6g}" for t in ticks]}
+
+
+def hatched(colour: str = PADDING) -> dict[str, object]:
+    """How a bar of padding is filled."""
+    return {"color": colour, "pattern": {"shape": "/", "size": 5, "fillmode": "overlay"}}
 
 
 def sourced(drawn: go.Figure, source: str, *, width: int = 130) -> go.Figure:

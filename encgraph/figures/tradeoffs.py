@@ -167,6 +167,9 @@ def _rule(place: int) -> str:
     return ("#E3A008", "#B5651D", "#CC79A7", "#6A51A3")[place % 4]
 
 
+_HELD = (template.STRATEGY_COLOURS["ours"], template.STRATEGY_COLOURS["vllm"], "#CC79A7", "#6A51A3")
+
+
 def memory_by_graphs(held: Mapping[str, Mapping[int, Memory]]) -> go.Figure:
     """Total bytes over the number of graphs, one line a way of holding them.
 
@@ -184,7 +187,7 @@ def memory_by_graphs(held: Mapping[str, Mapping[int, Memory]]) -> go.Figure:
             mode="lines+markers",
             x=sorted(mine),
             y=[round(mine[n].total_bytes / _MIB, 3) for n in sorted(mine)],
-            line={"color": template.colour(name, place), "width": 2},
+            line={"color": _HELD[place % len(_HELD)], "width": 2},
             marker={"symbol": ("circle", "diamond", "square", "x")[place % 4], "size": 7},
             hovertemplate="%{x} graphs: %{y:,.0f} MiB<extra>" + template.label(name) + "</extra>",
         )

@@ -71,9 +71,11 @@ def budgets_over_traffic(plan: Plan, tokens: Sequence[int]) -> go.Figure:
     budgets = plan.token_budgets
     held = bisect_left([t > budgets[-1] for t in ordered], True) if budgets else 0
     rows = [budgets[bisect_left(budgets, t)] for t in ordered[:held]]
+    # past the largest budget its upper edge is the request itself, so that no area hangs over
+    upper = [*rows, *ordered[held:]] if rows else []
     traces = [
         _area("requests", shares, ordered, fill=template.TRAFFIC),
-        _area("padding", shares[:held], rows, fill=template.PADDING),
+        _area("padding", shares, upper, fill=template.PADDING_AREA),
         _area("fallback", shares[held:], ordered[held:], fill="rgba(217,84,26,0.55)"),
     ]
     drawn = template.figure(

@@ -1,7 +1,7 @@
 """Pose the problem that `fitting` solves: a traffic counted, its tail smoothed, and what limits leave."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -136,31 +136,31 @@ def tail(
 
 def _tops(batches: Batches, target: Target, costs: Costs, limits: Limits) -> tuple[float, ...]:
     """Largest token budget the limits allow, by number of graphs; 0 where not even one fits."""
-    largest = float(limits.largest or max(sum(s[0] for s in row) for row in batches.sizes))
+    slot = target.size.rule.slot_tokens
+    totals = [sum(max(size[0], slot) for size in row) for row in batches.sizes]
+    largest = float(limits.largest or max(totals))
     smallest = min(size[0] for row in batches.sizes for size in row)
     if limits.max_bytes is None:
         return (largest,) * (limits.max_graphs + 1)
 
     def needed(count: int, tokens: int) -> int:
-        # Graphs of one size, told apart by the longest segment, cost what any others below would.
-        graphs = tuple(
-            sizes.capacity(tokens, target.size.rule, items=1, longest_segment=i + 1)
-            for i in range(count)
-        )
+        # Bytes go by patches: graphs of as many, told apart by tokens, cost what others below would.
+        one = sizes.capacity(tokens, target.size.rule, items=1)
+        graphs = [replace(one, tokens=one.tokens + i) for i in range(count)]
         return costs.memory(target.plan(graphs)).total_bytes
 
     least = needed(1, smallest)
     require(
         limits.max_graphs == 0 or least <= limits.max_bytes,
-        f"max_bytes must be at least {least} for one graph of {smallest} tokens, "
-        f"got {limits.max_bytes!r}; raise it or leave graphs off",
+        f"max_bytes must be at least {least:,} bytes for one graph of {smallest} tokens, "
+        f"got {limits.max_bytes:,}; raise it or leave graphs off",
     )
     tops = [largest]
     for count in range(1, limits.max_graphs + 1):
         low, high = 0, int(largest)
         while low < high:
             middle = (low + high + 1) // 2
-            allowed = 4 * middle >= count and needed(count, middle) <= limits.max_bytes
+            allowed = needed(count, middle) <= limits.max_bytes
             low, high = (middle, high) if allowed else (low, middle - 1)
         tops.append(float(low))
     return tuple(tops)

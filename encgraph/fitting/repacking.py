@@ -6,7 +6,7 @@ pays. The cheapest plan *after packing* wins, and the baselines handed in are am
 so that no baseline with as many graphs is predicted better on the same requests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,7 +22,7 @@ from encgraph.records import Item, Plan
 ROUNDS = 3
 """Most times that bins are packed again for one number of graphs."""
 CLOSE_RATIO = 0.005
-"""Fewer graphs, and less memory, are preferred within this share of the least mean."""
+"""Fewer graphs, and less memory, are preferred within this share of the least mean and of its p99."""
 CLOSE_OFFER = 1.01
 """A second shape is tried where its bins cost at most this many times those of the first."""
 
@@ -43,7 +43,8 @@ class Fit:
     frontier: tuple[Choice, ...]
     """Index k holds the best with at most k graphs; index 0 leaves graphs off."""
     best: Choice
-    """The least mean within the limits; fewer and smaller graphs where that costs under 0.5 %."""
+    """The least mean within the limits; fewer and smaller graphs where that costs under 0.5 % of the
+    mean and under 0.5 % of p99."""
 
 
 def fit(
@@ -149,15 +150,28 @@ def _frontier(problem: Problem, best: Mapping[int, Candidate]) -> Fit:
         if id(chosen) not in made:
             made[id(chosen)] = _choice(problem, chosen)
         frontier.append(made[id(chosen)])
-    least = frontier[-1].prediction.mean_ms * (1 + CLOSE_RATIO)
-    close = next(
-        best[k] for k, c in enumerate(frontier) if k in best and c.prediction.mean_ms <= least
+    return Fit(frontier=tuple(frontier), best=_best(problem, best, frontier))
+
+
+def _best(problem: Problem, best: Mapping[int, Candidate], frontier: Sequence[Choice]) -> Choice:
+    """The fewest and smallest graphs that are close to the least in mean and, of that plan, in p99."""
+    close = partial(_close, least=frontier[-1].prediction)
+    fewest = next(
+        best[k] for k, choice in enumerate(frontier) if k in best and close(choice.prediction)
     )
-    return Fit(frontier=tuple(frontier), best=_choice(problem, _lowered(problem, close, least)))
+    return _choice(problem, _lowered(problem, fewest, close))
 
 
-def _lowered(problem: Problem, candidate: Candidate, most_ms: float) -> Candidate:
-    """Drop the largest graph, and the next, while the mean stays within a limit.
+def _close(prediction: Prediction, *, least: Prediction) -> bool:
+    """Whether a plan gives up under `CLOSE_RATIO` of the mean, and of p99."""
+    mine, theirs, most = prediction.latency, least.latency, 1 + CLOSE_RATIO
+    return mine.mean_ms <= most * theirs.mean_ms and mine.p99_ms <= most * theirs.p99_ms
+
+
+def _lowered(
+    problem: Problem, candidate: Candidate, close: Callable[[Prediction], bool]
+) -> Candidate:
+    """Drop the largest graph, and the next, while the prediction stays close.
 
     Slabs and pool are as large as the largest graph: one that serves a rare batch, which eager runs
     as fast, is the dearest of all.
@@ -165,7 +179,7 @@ def _lowered(problem: Problem, candidate: Candidate, most_ms: float) -> Candidat
     while candidate.plan.graphs:
         plan = candidate.plan
         lower = problem.packed(replace(plan, graphs=plan.graphs[:-1], reasons=plan.reasons[:-1]))
-        if _choice(problem, lower).prediction.mean_ms > most_ms:
+        if not close(_choice(problem, lower).prediction):
             break
         candidate = replace(lower, fitted=candidate.fitted)
     return candidate

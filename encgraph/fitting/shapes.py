@@ -83,7 +83,8 @@ class Shape:
 
     def dense(self, batches: Batches, weights: Floats, target: Target, largest: float) -> Plan:
         """A plan of many budgets: its bins show what the traffic would fill if graphs were free."""
-        totals = np.array([sum(size[0] for size in row) for row in batches.sizes])
+        slot = target.size.rule.slot_tokens
+        totals = np.array([sum(max(size[0], slot) for size in row) for row in batches.sizes])
         least = max(self.rungs[0].items, 1) if self.uniform else 1
         totals = np.clip(totals, least, max(int(largest), least))
         budgets = ladders.thinned(totals, weights, DENSE).tolist()
@@ -105,8 +106,9 @@ class Shape:
 
     def _least(self, loads: Floats, target: Target) -> Ints:
         """Smallest budget that may hold each load."""
-        area = target.size.rule.merge_area
-        least: Floats = np.maximum(np.maximum(loads[0], np.ceil(loads[1] / area)), loads[5])
+        area, slot = target.size.rule.merge_area, target.size.rule.slot_tokens
+        rows = slot * loads[2] if slot else np.ceil(loads[1] / area)
+        least: Floats = np.max([loads[0], rows, loads[5]], 0)
         if self.uniform:
             least = np.maximum(least, self.rungs[0].items)
         return least.astype(np.int64)
@@ -129,13 +131,15 @@ def offered(
 ) -> list[Shape]:
     """Shapes worth trying: item caps at quantiles of the traffic, one or two, bounds on segments."""
     counts = np.array([len(row) for row in batches.sizes])
-    smallest = min(size[0] for row in batches.sizes for size in row)
-    caps = sorted({min(int(q), smallest) for q in _quantiles(counts, weights, (0.5, 0.9, 0.99, 1))})
+    caps = sorted({int(q) for q in _quantiles(counts, weights, (0.5, 0.9, 0.99, 1))})
     if items is not None:
         return [Shape((replace(_rung_of(batches, items), longest_segment=0),), uniform=True)]
     rungs = {cap: _rung_of(batches, cap) for cap in {1, *caps}}
     if one_cap:
-        loose = [replace(rungs[cap], longest_segment=0) for cap in caps]
+        # No budget is smaller than the cap, which may cost more than it saves where items are small.
+        smallest = min(size[0] for row in batches.sizes for size in row)
+        fewer = {min(cap, smallest) for cap in caps}
+        loose = [replace(_rung_of(batches, cap), longest_segment=0) for cap in {*caps, *fewer}]
         return [Shape((rung,), uniform=True) for rung in loose]
     most = caps[-1]
     found = [Shape((replace(rungs[cap], longest_segment=0),)) for cap in caps[-2:]]

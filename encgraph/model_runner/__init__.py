@@ -1,1 +1,1 @@
-"""Run a whole vision-language model: images through encoder graphs, tokens through decoder graphs."""
+"""Run a whole vision-language model: images and clips through encoder graphs, tokens through decoder graphs."""

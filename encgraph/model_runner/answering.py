@@ -44,7 +44,7 @@ class Parts:
     model: Any
     decoder: Decoder
     encode: Callable[[Laid], list[EncoderOutput]]
-    """Outputs of all images, in order and checked."""
+    """Outputs of all items, in order and checked."""
     is_keyed: bool
     """Whether `encode` needs content keys."""
     timing: bool

@@ -26,10 +26,10 @@ class Laid:
     offsets_b: Tensor
     """What to add to a later token's index for its rotary position."""
     runs: tuple[tuple[Run, ...], ...]
-    images: tuple[Input, ...]
-    """Of all prompts, in order."""
+    items: tuple[Input, ...]
+    """Images and clips of all prompts, in order."""
     keys: tuple[str, ...]
-    """Content keys of the images; empty without a cache."""
+    """Content keys of the items; empty without a cache."""
 
 
 def check_room(batch: Sequence[Prompt], *, new_tokens: int, rows: int, length: int) -> None:
@@ -60,10 +60,9 @@ def lay(batch: Sequence[Prompt], model: Any, *, device: torch.device, keyed: boo
         keyed: Whether to make the content keys that prompts do not bring.
 
     Raises:
-        ValueError: If images and placeholders do not match; names the prompt.
+        ValueError: If items and placeholders do not match; names the prompt.
     """
-    token = model.config.image_token_id
-    runs = tuple(prompts.runs(prompt, token, index=i) for i, prompt in enumerate(batch))
+    runs = tuple(prompts.runs(prompt, model.config, index=i) for i, prompt in enumerate(batch))
     lengths = [len(prompt.token_ids) for prompt in batch]
     ids_bL = torch.zeros(len(batch), max(lengths), dtype=torch.int64)
     positions_3bL = torch.zeros(3, *ids_bL.shape, dtype=torch.int64)
@@ -78,13 +77,13 @@ def lay(batch: Sequence[Prompt], model: Any, *, device: torch.device, keyed: boo
         lengths_b=_moved(torch.tensor(lengths), device),
         offsets_b=_moved(torch.tensor(offsets), device),
         runs=runs,
-        images=tuple(image for prompt in batch for image in prompt.images),
+        items=tuple(value for prompt in batch for value in prompt.items),
         keys=tuple(key for prompt in batch for key in _keys(prompt)) if keyed else (),
     )
 
 
 def _keys(prompt: Prompt) -> tuple[str, ...]:
-    return prompt.keys or tuple(cache.content_key(image) for image in prompt.images)
+    return prompt.keys or tuple(cache.content_key(value) for value in prompt.items)
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""Keep encoder outputs by the content of their images, in bounded bytes, least recently used out first."""
+"""Keep encoder outputs by the content of their items, in bounded bytes, least recently used out first."""
 
 import hashlib
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from encgraph.model_runner.facts import CacheFacts
 
 
 def content_key(value: Input) -> str:
-    """Hash of an image's pixels, their type and its grid; copies to the host what lies on a card."""
+    """Hash of an item's pixels, their type and its grid; copies to the host what lies on a card."""
     pixels = value.pixels.detach().cpu().contiguous()
     about = f"{tuple(value.grid)} {tuple(pixels.shape)} {pixels.dtype}"
     made = hashlib.sha256(about.encode())

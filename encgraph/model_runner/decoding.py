@@ -114,6 +114,7 @@ class Decoder:
                 graph = self._graph(rows)
                 self.graphs.append(graph)
                 self._rest()
+                _wait(device)  # warm-ups run on a stream of their own
                 with self.observe(self._told(Route.CAPTURE, 0, budget=rows)):
                     # The session needs a forward and a device, of all that an encoder has.
                     record(cast(Any, self._step), graph)

@@ -1,4 +1,4 @@
-"""Encode the images of a batch: each content once, from the cache where it is known."""
+"""Encode the items of a batch: each content once, from the cache where it is known."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,31 +16,31 @@ def stock(tower: Any) -> Encode:
     """Encode by a tower's own forward, for one that no encoder of this project wraps."""
 
     @torch.no_grad()
-    def encode(images: Sequence[Input]) -> list[EncoderOutput]:
-        if not images:
+    def encode(items: Sequence[Input]) -> list[EncoderOutput]:
+        if not items:
             return []
         weight = next(tower.parameters())
-        pixels = torch.cat([image.pixels.to(weight.device, weight.dtype) for image in images])
-        grids = torch.tensor([tuple(image.grid) for image in images], device=weight.device)
+        pixels = torch.cat([value.pixels.to(weight.device, weight.dtype) for value in items])
+        grids = torch.tensor([tuple(value.grid) for value in items], device=weight.device)
         made = tower(pixels, grid_thw=grids)
         joined = EncoderOutput(main=made.pooler_output, extra=tuple(made.deepstack_features))
-        return packed.cut(joined, [image.item.tokens for image in images])
+        return packed.cut(joined, [value.item.tokens for value in items])
 
     return encode
 
 
 def through(
-    cache: EncoderCache, encode: Encode, images: Sequence[Input], *, keys: Sequence[str]
+    cache: EncoderCache, encode: Encode, items: Sequence[Input], *, keys: Sequence[str]
 ) -> list[EncoderOutput]:
     """Encode what the cache lacks, one batch, equal contents once; keep it; answer in order."""
     found: dict[str, EncoderOutput] = {}
     missing: dict[str, Input] = {}
-    for key, image in zip(keys, images, strict=True):
+    for key, value in zip(keys, items, strict=True):
         if key in missing:
             continue
         output = cache.find(key)
         if output is None:
-            missing[key] = image
+            missing[key] = value
         else:
             found[key] = output
     if missing:

@@ -43,7 +43,7 @@ class Gates:
     encoder_cache: bool = True
     """Whether outputs of the encoder are kept by content."""
     encoder_only: bool = False
-    """Whether only images are encoded: no prefill, no decoder."""
+    """Whether items are only encoded: no prefill, no decoder."""
     timing: bool = False
     """Whether each stage is synchronized and timed."""
 
@@ -181,7 +181,7 @@ def warning(gates: Gates, said: Said, *, encoder: str | None, decoder: str | Non
     decoder_off = _off("decoder_graphs", gates.decoder_graphs, decoder)
     return {
         Said.NOTHING: None,
-        Said.NO_ENCODER_GRAPHS: f"{encoder_off}; images run eager",
+        Said.NO_ENCODER_GRAPHS: f"{encoder_off}; items run eager",
         Said.NO_DECODER_GRAPHS: f"{decoder_off}; decode steps run eager",
         Said.NO_GRAPHS: f"no graphs are captured, all runs eager: {encoder_off}; {decoder_off}",
     }[said]

@@ -1,4 +1,4 @@
-"""Prompts: token ids in which each image stands as one run of placeholders.
+"""Prompts: token ids in which an image stands as one run of placeholders, a clip as one a temporal step.
 
 Shape legend: L tokens of one prompt.
 """
@@ -15,86 +15,131 @@ from encgraph.encoders.protocol import Input
 from encgraph.errors import require
 from encgraph.records import Modality
 
+MODALITIES = (Modality.IMAGE, Modality.VIDEO)
+"""What a prompt may hold; the model numbers their tokens 1 and 2, text 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clip:
+    """A clip as it stands in a prompt: before each temporal step, when it was."""
+
+    value: Input
+    stamps: tuple[tuple[int, ...], ...]
+    """Token ids of each step's timestamp, in order; see `timestamps`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prompt:
     """What one request sends to the model."""
 
     token_ids: tuple[int, ...]
-    """Each image is a run of placeholders, one a token, apart from the next by at least one token."""
-    images: tuple[Input, ...] = ()
-    """In the order of their runs."""
+    """Each image is a run of placeholders, one a token, apart from the next by at least one token;
+    each temporal step of a clip likewise, with the model's other placeholder."""
+    items: tuple[Input, ...] = ()
+    """Images and clips, in the order of their runs."""
     keys: tuple[str, ...] = ()
-    """Content keys of the images where known beforehand; empty: hashed when needed."""
+    """Content keys of the items where known beforehand; empty: hashed when needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Where one image stands in a prompt."""
+    """Where an image or one temporal step of a clip stands in a prompt."""
 
     start: int
     length: int
+    modality: Modality = Modality.IMAGE
 
 
-def compose(parts: Sequence[int | Input], config: Any) -> Prompt:
-    """Make a prompt of text tokens and images, each between the model's vision marks.
+def timestamps(frames: Sequence[int], fps: float, *, each: int = 2) -> tuple[str, ...]:
+    """What Qwen3-VL's processor writes before each temporal step of a clip, to be tokenized.
 
     Args:
-        parts: Token ids and images, in order.
+        frames: Indices of the sampled frames in their video, which has `fps` frames a second.
+        fps: Of the video, not of the sample.
+        each: Frames that the tower merges into one step; the last frame is repeated to fill it.
+
+    >>> timestamps([0, 12, 24], fps=24)
+    ('<0.2 seconds>', '<1.0 seconds>')
+    """
+    require(bool(frames), "a clip must have at least one frame, got none")
+    require(fps > 0, f"fps must be positive, got {fps!r}")
+    known = [*frames, *[frames[-1]] * (-len(frames) % each)]
+    pairs = zip(known[::each], known[each - 1 :: each], strict=True)
+    return tuple(f"<{(first / fps + last / fps) / 2:.1f} seconds>" for first, last in pairs)
+
+
+def compose(parts: Sequence[int | Input | Clip], config: Any) -> Prompt:
+    """Make a prompt of text tokens, images and clips, as the model's processor lays them out.
+
+    An image stands between the model's vision marks; so does each temporal step of a clip, its
+    timestamp before the marks.
+
+    Args:
+        parts: Token ids, images and clips, in order.
         config: The model's, which names its special tokens.
+
+    Raises:
+        ValueError: If a clip comes without a timestamp for each of its steps.
     """
     ids: list[int] = []
+    items: list[Input] = []
     for part in parts:
-        if isinstance(part, Input):
-            ids.append(config.vision_start_token_id)
-            ids.extend([config.image_token_id] * part.item.tokens)
-            ids.append(config.vision_end_token_id)
-        else:
+        if not isinstance(part, Clip | Input):
             ids.append(part)
-    images = tuple(part for part in parts if isinstance(part, Input))
-    return Prompt(token_ids=tuple(ids), images=images)
+            continue
+        value, stamps = (part.value, part.stamps) if isinstance(part, Clip) else (part, ())
+        for stamp, length in _written(value, stamps, f"item {len(items)}"):
+            placeholder = placeholders(config)[value.item.modality]
+            ids.extend((*stamp, config.vision_start_token_id))
+            ids.extend([placeholder] * length)
+            ids.append(config.vision_end_token_id)
+        items.append(value)
+    return Prompt(token_ids=tuple(ids), items=tuple(items))
 
 
-def runs(prompt: Prompt, placeholder: int, *, index: int = 0) -> tuple[Run, ...]:
-    """Find the run of placeholders of each image, and check that they fit.
+def placeholders(config: Any) -> dict[Modality, int]:
+    """The token that stands for one token of an item, by modality."""
+    return {Modality.IMAGE: config.image_token_id, Modality.VIDEO: config.video_token_id}
+
+
+def runs(prompt: Prompt, config: Any, *, index: int = 0) -> tuple[Run, ...]:
+    """Find the runs of placeholders of a prompt's items, and check that they fit.
 
     Args:
         prompt: At least one token.
-        placeholder: Token id that stands for one token of an image.
+        config: The model's, which names its placeholders.
         index: Of the prompt in its batch, for the message.
 
+    Returns:
+        One run an image and one a temporal step of a clip, in order.
+
     Raises:
-        ValueError: If runs and images differ in number, or a run and its image in length, or an item
-            is a clip.
+        ValueError: If runs and items differ in number, order or length, or an item is neither an
+            image nor a clip.
     """
     require(bool(prompt.token_ids), f"prompt {index} must have at least one token, got none")
-    found, at = [], 0
-    for is_image, members in groupby(prompt.token_ids, lambda token: token == placeholder):
-        length = len(list(members))
-        if is_image:
-            found.append(Run(start=at, length=length))
-        at += length
-    require(
-        len(found) == len(prompt.images),
-        f"prompt {index} must have one run of placeholder {placeholder} an image, got "
-        f"{len(found)} runs for {len(prompt.images)} images; compose() lays them out",
-    )
-    for number, (run, image) in enumerate(zip(found, prompt.images, strict=True)):
-        _check(run, image, f"image {number} of prompt {index}")
-    keyed = len(prompt.keys) in (0, len(found))
-    require(keyed, f"prompt {index} has {len(prompt.keys)} keys for {len(found)} images")
-    return tuple(found)
-
-
-def _check(run: Run, image: Input, name: str) -> None:
-    require(
-        image.item.modality == Modality.IMAGE,
-        f"{name} must be an image, got a {image.item.modality}; send its frames as images",
-    )
-    require(
-        run.length == image.item.tokens,
-        f"{name} has {image.item.tokens} tokens, but its run holds {run.length} placeholders",
-    )
+    found = _found(prompt, config)
+    wanted = [
+        (f"item {number} of prompt {index}", value, length)
+        for number, value in enumerate(prompt.items)
+        for length in _lengths(value, f"item {number} of prompt {index}")
+    ]
+    for modality in MODALITIES:
+        _check_count(prompt, found, modality, index)
+    for run, (name, value, length) in zip(found, wanted, strict=True):
+        require(
+            run.modality == value.item.modality,
+            f"{name} is of modality {value.item.modality}, but its run at token {run.start} holds "
+            f"placeholders of modality {run.modality}; give items in the order of their runs",
+        )
+        require(
+            run.length == length,
+            f"{name} has runs of {length} tokens, but the one at token {run.start} holds "
+            f"{run.length} placeholders",
+        )
+    keyed = len(prompt.keys) in (0, len(prompt.items))
+    require(keyed, f"prompt {index} has {len(prompt.keys)} keys for {len(prompt.items)} items")
+    return found
 
 
 def position_ids(prompt: Prompt, model: Any) -> tuple[Tensor, int]:
@@ -104,9 +149,69 @@ def position_ids(prompt: Prompt, model: Any) -> tuple[Tensor, int]:
         (3, L) int64 positions in time, height and width, and what to add to a later token's index.
     """
     ids_1L = torch.tensor([prompt.token_ids])
-    grids = torch.tensor([tuple(image.grid) for image in prompt.images]) if prompt.images else None
-    types_1L = (ids_1L == model.config.image_token_id).int()
+    types_1L = torch.zeros_like(ids_1L, dtype=torch.int32)
+    known = placeholders(model.config)
+    for number, modality in enumerate(MODALITIES, start=1):
+        types_1L[ids_1L == known[modality]] = number
+    images, clips = (_grids(prompt, modality) for modality in MODALITIES)
     found_31L, delta_11 = model.model.get_rope_index(
-        ids_1L, mm_token_type_ids=types_1L, image_grid_thw=grids
+        ids_1L, mm_token_type_ids=types_1L, image_grid_thw=images, video_grid_thw=clips
     )
     return found_31L[:, 0], int(delta_11)
+
+
+def _grids(prompt: Prompt, modality: Modality) -> Tensor | None:
+    grids = [tuple(value.grid) for value in prompt.items if value.item.modality == modality]
+    return torch.tensor(grids) if grids else None
+
+
+def _written(
+    value: Input, stamps: Sequence[tuple[int, ...]], name: str
+) -> list[tuple[tuple[int, ...], int]]:
+    """What stands before the marks of each run of an item, and the run's length."""
+    lengths = _lengths(value, name)
+    if value.item.modality == Modality.IMAGE:
+        require(not stamps, f"{name} is an image, which has no timestamps, got {len(stamps)}")
+        return [((), length) for length in lengths]
+    require(
+        len(stamps) == len(lengths),
+        f"{name} is a clip of {len(lengths)} temporal steps and must come as a Clip with a "
+        f"timestamp for each, got {len(stamps)}",
+    )
+    return list(zip(stamps, lengths, strict=True))
+
+
+def _lengths(value: Input, name: str) -> list[int]:
+    """Tokens of each run that an item takes."""
+    modality, steps = value.item.modality, value.grid.t
+    require(modality in MODALITIES, f"{name} must be an image or a clip, got modality {modality}")
+    if modality == Modality.IMAGE:
+        return [value.item.tokens]
+    require(steps >= 1, f"{name} is a clip and must have at least one temporal step, got {steps}")
+    return [value.item.tokens // steps] * steps
+
+
+def _found(prompt: Prompt, config: Any) -> tuple[Run, ...]:
+    kinds = {token: modality for modality, token in placeholders(config).items()}
+    found, at = [], 0
+    for token, members in groupby(prompt.token_ids):
+        length = len(list(members))
+        if token in kinds:
+            found.append(Run(start=at, length=length, modality=kinds[token]))
+        at += length
+    return tuple(found)
+
+
+def _check_count(prompt: Prompt, found: Sequence[Run], modality: Modality, index: int) -> None:
+    members = [v for v in prompt.items if v.item.modality == modality]
+    there = sum(run.modality == modality for run in found)
+    wanted, a_run = len(members), "an image"
+    given = f"{wanted} images"
+    if modality == Modality.VIDEO:
+        wanted, a_run = sum(value.grid.t for value in members), "a temporal step of a clip"
+        given = f"{len(members)} clips of {wanted} steps"
+    require(
+        there == wanted,
+        f"prompt {index} must have one run of placeholders {a_run}, got {there} runs for {given}; "
+        "compose() lays them out",
+    )

@@ -1,6 +1,6 @@
-"""Run a whole vision-language model: prompts with images in, tokens out, graphs where the gates allow.
+"""Run a whole vision-language model: prompts with images and clips in, tokens out, graphs where the gates allow.
 
-One static batch at a time: images through `EncoderRunner` and the cache, their rows into the prompts,
+One static batch at a time: items through `EncoderRunner` and the cache, their rows into the prompts,
 prefill eager, decode steps under graphs. Encoder and decoder are captured independently, the encoder
 first; what one fails to capture the other does not miss.
 """
@@ -37,16 +37,17 @@ from encgraph.model_runner.cache import EncoderCache
 from encgraph.model_runner.decoding import Decoder
 from encgraph.model_runner.facts import CaptureReport, Options
 from encgraph.model_runner.gates import Decision, Gates
-from encgraph.model_runner.prompts import Prompt, Run
+from encgraph.model_runner.prompts import Prompt
 from encgraph.records import Plan
 from encgraph.runner import EncoderRunner, PackerOf
 from encgraph.sizes import EncoderSize
+from encgraph.tabular import Showing
 
 PACKER: PackerOf = partial(packing.packer, rule="ascending")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ModelRunner:
+class ModelRunner(Showing):
     """A model with its encoder runner, encoder cache and decoder; a context manager that shuts down."""
 
     model: Any
@@ -140,23 +141,22 @@ class ModelRunner:
             warnings.warn(said, stacklevel=2)
         return report
 
-    def encode(self, images: Sequence[Input], keys: Sequence[str] = ()) -> list[EncoderOutput]:
-        """Encode images alone, through graphs and cache.
+    def encode(self, items: Sequence[Input], keys: Sequence[str] = ()) -> list[EncoderOutput]:
+        """Encode images and clips alone, through graphs and cache.
 
         Args:
-            images: Of any number.
+            items: Of any number.
             keys: Their content keys where known; hashed if the cache needs them.
 
         Returns:
-            One output an image, in order; shared with the cache, so not to be written to.
+            One output an item, in order; shared with the cache, so not to be written to.
         """
         with self._request():
             self._refuse_stale()
             known = tuple(keys)
             if self.cache and not known:
-                known = tuple(cache.content_key(image) for image in images)
-            runs = [Run(start=0, length=image.item.tokens) for image in images]
-            return self._encoded(images, known, runs)
+                known = tuple(cache.content_key(value) for value in items)
+            return self._encoded(items, known)
 
     def generate(
         self,
@@ -178,7 +178,7 @@ class ModelRunner:
             One completion a prompt, in order.
 
         Raises:
-            ValueError: If images and placeholders do not match, or the cache has no room.
+            ValueError: If items and placeholders do not match, or the cache has no room.
             StaleBufferError: If weights or adapters are not those of the graphs any more.
             RuntimeError: If the runner was shut down, before or meanwhile.
         """
@@ -231,20 +231,18 @@ class ModelRunner:
         )
 
     def _encoded_prompts(self, laid: Laid) -> list[EncoderOutput]:
-        return self._encoded(laid.images, laid.keys, [run for runs in laid.runs for run in runs])
+        return self._encoded(laid.items, laid.keys)
 
-    def _encoded(
-        self, images: Sequence[Input], keys: Sequence[str], runs: Sequence[Run]
-    ) -> list[EncoderOutput]:
-        """Outputs of images, from the cache where there is one, checked against their placeholders."""
+    def _encoded(self, items: Sequence[Input], keys: Sequence[str]) -> list[EncoderOutput]:
+        """Outputs of items, from the cache where there is one, checked against their tokens."""
         tower = self.model.model.visual
         encode = self.encoders.execute if self.encoders else encoding.stock(tower)
         if self.cache is None:
-            outputs = encode(images)
+            outputs = encode(items)
         else:
             self.cache.follow(cache.weights_mark(tower))
-            outputs = encoding.through(self.cache, encode, images, keys=keys)
-        scatter.check(outputs, runs, (self.size.out,) * (1 + len(self.size.deepstack)))
+            outputs = encoding.through(self.cache, encode, items, keys=keys)
+        scatter.check(outputs, items, (self.size.out,) * (1 + len(self.size.deepstack)))
         return outputs
 
     @contextmanager

@@ -1,6 +1,6 @@
 """Check what the encoder returned, and lay it into the prompts at the placeholders.
 
-Shape legend: b prompts, L longest prompt, V image tokens of all prompts, H hidden.
+Shape legend: b prompts, L longest prompt, V placeholders of all prompts, H hidden.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from encgraph.encoders.protocol import EncoderOutput
+from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.model_runner.prompts import Run
 
 
@@ -19,29 +19,29 @@ class Embedded:
 
     embeds_bLH: Tensor
     visual_bL: Tensor | None
-    """True at placeholders; None without images."""
+    """True at placeholders; None without items."""
     deepstack_VH: tuple[Tensor, ...]
     """One for each of the first layers; rows in the order of the placeholders."""
 
 
-def check(outputs: Sequence[EncoderOutput], runs: Sequence[Run], widths: Sequence[int]) -> None:
-    """Refuse outputs that do not fit their placeholders: type, count, rows, widths.
+def check(outputs: Sequence[EncoderOutput], items: Sequence[Input], widths: Sequence[int]) -> None:
+    """Refuse outputs that do not fit their items: type, count, rows, widths.
 
     Raises:
-        RuntimeError: If they do not; names the image.
+        RuntimeError: If they do not; names the item.
     """
-    if len(outputs) != len(runs):
-        raise RuntimeError(f"the encoder must return {len(runs)} outputs, got {len(outputs)}")
-    for index, (output, run) in enumerate(zip(outputs, runs, strict=True)):
+    if len(outputs) != len(items):
+        raise RuntimeError(f"the encoder must return {len(items)} outputs, got {len(outputs)}")
+    for index, (output, value) in enumerate(zip(outputs, items, strict=True)):
         if not isinstance(output, EncoderOutput):
             raise RuntimeError(
-                f"image {index}: the encoder must return EncoderOutput, got {output!r}"
+                f"item {index}: the encoder must return EncoderOutput, got {output!r}"
             )
-        expected = [(run.length, width) for width in widths]
+        expected = [(value.item.tokens, width) for width in widths]
         shapes = [tuple(tensor.shape) for tensor in output.tensors]
         if shapes != expected:
             raise RuntimeError(
-                f"image {index}: outputs must have shapes {expected}, one row a placeholder, "
+                f"item {index}: outputs must have shapes {expected}, one row a placeholder, "
                 f"got {shapes}"
             )
 
@@ -54,13 +54,13 @@ def embed(
     runs: Sequence[Sequence[Run]],
     outputs: Sequence[EncoderOutput],
 ) -> Embedded:
-    """Embed token ids and put each image's rows in its run; never waits for the device.
+    """Embed token ids and put each item's rows in its runs; never waits for the device.
 
     Args:
         ids_bL: int64 token ids, anything past a prompt's end.
         table: The text model's embedding.
         runs: Of each prompt.
-        outputs: Of all images, prompt after prompt.
+        outputs: Of all items, prompt after prompt; a clip's rows go through its runs in order.
     """
     embeds_bLH: Tensor = table(ids_bL)
     if not outputs:

@@ -30,6 +30,7 @@ def facts(encoder: Encoder, plan: Plan, rules: Mapping[str, str]) -> dict[str, s
         "dtype": str(spec.dtype),
         "attention": spec.attention,
         "compiled": repr(spec.compiled),
+        "fused": repr(spec.fused),
         "weights": weights_digest(encoder.module),
         "token budgets": repr(plan.token_budgets),
         "plan": _digest(codec.dumps(plan).encode()),

@@ -16,13 +16,14 @@ from torch.distributed.rendezvous import rendezvous
 
 from encgraph.errors import require
 from encgraph.parallel.notices import Board
+from encgraph.tabular import Showing
 
 DEVICES = ("cuda", "cpu")
 TIME_LIMIT_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Ranks:
+class Ranks(Showing):
     """This process among its ranks; a context manager that leaves the process group it made."""
 
     rank: int

@@ -26,6 +26,7 @@ from encgraph.parallel.ranks import Ranks
 from encgraph.records import Item
 from encgraph.results import Memory
 from encgraph.runner import EncoderRunner
+from encgraph.tabular import Showing
 
 OWNERSHIPS = ("clone_each", "one_copy")
 
@@ -60,13 +61,14 @@ class Share:
 class _Encoded:
     """This rank's rows in place, ready to gather."""
 
-    items: Sequence[Item]
+    counts: Sequence[int]
+    """Output rows of each item."""
     share: Share
     rows: Rows
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ShardedRunner:
+class ShardedRunner(Showing):
     """One rank's runner among those of all ranks; a context manager that clears on exit.
 
     All ranks make it alike and make the same calls in the same order.
@@ -178,21 +180,22 @@ class ShardedRunner:
         gather = gathering.named(self.gather)
         items = [_item(value, index) for index, value in enumerate(batch)]
         shared = self.assign(items, self.ranks.size)
-        counts = shared.tokens(items)
+        counts = [spec.rows(item) for item in items]
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
-        rows = gather.rows(counts, rank, width=sum(spec.widths), like=like)
+        each = [sum(counts[index] for index in mine) for mine in shared.ranks]
+        rows = gather.rows(each, rank, width=sum(spec.widths), like=like)
         mine = [self._loaded(batch[index], index) for index in shared.ranks[rank]]
         if mine:
             _write(rows.mine, self.runner.execute(mine), spec.widths)
         share = Share(
             assignment=shared,
             rank=rank,
-            tokens=counts[rank],
+            tokens=shared.tokens(items)[rank],
             pixel_bytes=sum(value.pixels.nbytes for value in mine),
             copied_bytes=sum(v.pixels.nbytes for v in mine if v.pixels.device != spec.device),
             sent_bytes=gather.sent_bytes(rows),
         )
-        return _Encoded(items=items, share=share, rows=rows), _said(items, shared)
+        return _Encoded(counts=counts, share=share, rows=rows), _said(items, shared)
 
     def _loaded(self, value: Input | Lazy, index: int) -> Input:
         """The input, if it is what the plan took it for."""
@@ -247,11 +250,11 @@ def _said(items: Sequence[Item], shared: Assignment) -> str:
 
 def _in_order(made: _Encoded, cut: Callable[[Tensor], EncoderOutput]) -> list[EncoderOutput]:
     found = {index: cut(rows) for index, rows in _each(made)}
-    return [found[index] for index in range(len(made.items))]
+    return [found[index] for index in range(len(made.counts))]
 
 
 def _each(made: _Encoded) -> Iterator[tuple[int, Tensor]]:
     """Each item's index and its view of the gathered rows."""
     for part, mine in zip(made.rows.parts, made.share.assignment.ranks, strict=True):
-        counts = [made.items[index].tokens for index in mine]
+        counts = [made.counts[index] for index in mine]
         yield from zip(mine, torch.split(part, counts), strict=True)

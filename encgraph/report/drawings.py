@@ -26,13 +26,18 @@ class Drawing:
 
 
 def evidence(report: Report) -> tuple[Drawing, ...]:
-    """What holds on any machine: traffic, packing, prediction, memory."""
-    return (*_traffic(report), *_steps(report), *_prediction(report), *_memory(report))
+    """What holds on any machine: traffic, packing, memory."""
+    return (*_traffic(report), *_steps(report), *_memory(report))
 
 
 def latency(report: Report) -> tuple[Drawing, ...]:
-    """What was timed, on this machine and this backend."""
-    return (*_latencies(report), *_compared(report))
+    """What was timed on a card; else only what is predicted for one.
+
+    Times of the reference backend are not drawn: a chart of them would be read as a result.
+    """
+    if not report.on_card:
+        return tuple(_prediction(report))
+    return (*_prediction(report), *_latencies(report), *_compared(report))
 
 
 def html(drawings: tuple[Drawing, ...]) -> Html:

@@ -214,6 +214,18 @@ def of_routes(report: Report) -> str:
     return "; ".join(said) + "."
 
 
+def charted(report: Report) -> tuple[str, str]:
+    """Title over the charts of latency, and why there are no measured ones; empty on a card."""
+    if report.on_card:
+        return "Latency", ""
+    why = "Not drawn: the times measured here, which are the reference backend's and say nothing of graphs"
+    prediction = report.prediction
+    if prediction is None:
+        return "Latency", f"{why}. Run on a card (--backend cuda) for charts."
+    title = f"Latency predicted for {prediction.encoder} on {prediction.card}, not measured"
+    return title, f"{why}. Run on a card (--backend cuda) to measure."
+
+
 def of_latencies(report: Report) -> str:
     """Mean and p99 against eager's."""
     assert report.latencies is not None

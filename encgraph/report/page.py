@@ -5,9 +5,9 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from encgraph.facts import Report
-from encgraph.report import drawings, sections
+from encgraph.report import drawings, findings, sections
 from encgraph.report.style import CSS
-from encgraph.report.text import Html, element, esc, join
+from encgraph.report.text import Html, element, esc, join, prose
 
 
 def write(report: Report, path: Path) -> None:
@@ -53,17 +53,20 @@ def render(report: Report) -> str:
 
 def _figures(report: Report) -> Html:
     """The figures, after the one copy of plotly that they share."""
-    where = "" if report.on_card else " of the reference backend: no statement about a card"
-    groups = {
-        "Traffic, packing and memory": drawings.evidence(report),
-        f"Latency{where}": drawings.latency(report),
-    }
-    if not any(groups.values()):
+    title, why = findings.charted(report)
+    groups = (
+        ("Traffic, packing and memory", "", drawings.evidence(report)),
+        (title, why, drawings.latency(report)),
+    )
+    if not any(drawn for _, _, drawn in groups):
         return Html("")
     library = Html(f"<script>{get_plotlyjs()}</script>")
-    parts = (
-        element("section", element("h2", esc(title)), drawings.html(drawn))
-        for title, drawn in groups.items()
-        if drawn
-    )
-    return join([library, *parts])
+    return join([library, *(_group(*group) for group in groups)])
+
+
+def _group(title: str, why: str, drawn: tuple[drawings.Drawing, ...]) -> Html:
+    """A section of figures, with a line before them; nothing if it has neither."""
+    if not drawn and not why:
+        return Html("")
+    line = element("p", prose(why), css="soft") if why else Html("")
+    return element("section", element("h2", esc(title)), line, drawings.html(drawn))

@@ -1,8 +1,9 @@
 """Build the parts of a report that are text: notices, verdicts, tables."""
 
+from collections import Counter
 from collections.abc import Iterable
 
-from encgraph import facts, regimes
+from encgraph import facts, regimes, tabular
 from encgraph.facts import CardPrediction, Report
 from encgraph.report import advice, findings
 from encgraph.report.text import (
@@ -91,15 +92,24 @@ def header(report: Report) -> Html:
         f"{plural(len(traffic.request_tokens), 'request')} with "
         f"{plural(len(traffic.item_tokens), 'item')} and {plural(traffic.tokens, 'token')}, "
         f"{graphs}, strategy {encoder.strategy}, {encoder.backend} backend; "
-        f"{encoder.parameters / 1e6:,.1f}M parameters, {encoder.dtype}, "
-        f"attention {encoder.attention}; on {where}."
+        f"{tabular.parameters(encoder.parameters)} parameters, {encoder.dtype}, "
+        f"attention {_attention(report)}; on {where}."
     )
+    packed = f"Packed by costs {encoder.costs}." if encoder.costs else ""
     return element(
         "header",
         _paragraph(f"encgraph {report.encgraph} run report, {report.environment.utc}", "eyebrow"),
         element("h1", esc(f"{encoder.name} over {traffic.name}")),
         _paragraph(lead, "lead"),
+        _paragraph(packed, "soft") if packed else Html(""),
     )
+
+
+def _attention(report: Report) -> str:
+    """Its name, and what was chosen for the graphs where that was to be measured."""
+    chosen = Counter(graph.attention for graph in report.graphs if graph.attention)
+    said = ", ".join(f"{name} for {plural(n, 'graph')}" for name, n in chosen.items())
+    return f"{report.encoder.attention} ({said})" if said else report.encoder.attention
 
 
 def verdicts(report: Report) -> Html:
@@ -189,7 +199,10 @@ def latency(report: Report) -> Html:
     )
     overall = table(_LATENCY, [_latency_row(n, value) for n, value in named if value is not None])
     wall = report.latencies.ours_wall
-    how = f"{plural(wall.samples, 'sample')} after {plural(wall.warmups, 'warm-up')}, interleaved. By size: means."
+    how = f"{plural(wall.samples, 'sample')} after {plural(wall.warmups, 'warm-up')}, interleaved."
+    if not report.on_card:
+        title = "Times of the reference backend: no statement about a card"
+        return _section(title, element("div", overall, css="scroll"), _paragraph(how, "soft"))
     sizes = table(
         ("tokens", "requests", "ours ms", "eager ms", "speedup"),
         [
@@ -203,10 +216,10 @@ def latency(report: Report) -> Html:
             for r in regimes.by_size(report.times)
         ],
     )
-    where = "" if report.on_card else " (reference backend, no statement about a card)"
     tables = (element("div", part, css="scroll") for part in (overall, sizes))
+    how += " By size: means."
     return _section(
-        f"Latency in numbers{where}", element("div", *tables, css="pair"), _paragraph(how, "soft")
+        "Latency in numbers", element("div", *tables, css="pair"), _paragraph(how, "soft")
     )
 
 

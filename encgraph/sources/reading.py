@@ -1,6 +1,7 @@
 """Turn folders, tables, chats and request lists into requests of items.
 
-Items are numbered by the request they end up in; a request whose images are all skipped is left out.
+A request of which something cannot be read is left out whole: run without it, it would be another,
+smaller request. Items are numbered by the requests that are left.
 """
 
 from collections import Counter
@@ -17,6 +18,8 @@ from encgraph.sizes import EncoderSize, Grid
 from encgraph.sources import chats, images, requestlists, tables
 from encgraph.sources.tables import TableRow
 
+URL_CHARS = 60
+"""What is shown of the place of an image; a data URI may have millions of characters."""
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 """Wraps what is read one by one, as `tqdm` does."""
 
@@ -44,7 +47,6 @@ class Found:
 
 @dataclass(slots=True)
 class _Request:
-    index: int
     items: list[Item] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     arrivals_s: list[float] = field(default_factory=list)
@@ -55,33 +57,55 @@ class _Gathered:
     """Requests by key in order of their first item, and what was skipped."""
 
     requests: dict[str, _Request] = field(default_factory=dict)
+    incomplete: set[str] = field(default_factory=set)
+    """Keys of requests that lack something."""
     skipped: list[Skipped] = field(default_factory=list)
 
-    def add(self, key: str, place: str, make: Callable[[int], tuple[Item, str]]) -> None:
+    def add(self, key: str, place: str, make: Callable[[], tuple[Item, str]]) -> None:
         """Add an item to a request, or the reason why `make` refuses to give one."""
-        known = self.requests.get(key)
-        request = known or _Request(len(self.requests))
         try:
-            item, path = make(request.index)
+            item, path = make()
         except ValueError as error:
-            self.skipped.append(Skipped(path=place, reason=str(error)))
+            self.lack(key, place, str(error))
             return
+        request = self.requests.setdefault(key, _Request())
         request.items.append(item)
         request.paths.append(path)
-        self.requests[key] = request
+
+    def lack(self, key: str, place: str, reason: str) -> None:
+        """Leave a request out for want of something."""
+        self.incomplete.add(key)
+        self.skipped.append(Skipped(path=place, reason=reason))
 
     def found(self, notes: Iterable[str] = ()) -> Found:
-        """Freeze; paths are kept only if every item has one."""
-        requests = list(self.requests.values())
+        """Freeze the complete requests; paths are kept only if every item has one."""
+        lost = [len(self.requests[key].items) for key in self.incomplete if key in self.requests]
+        requests = [r for key, r in self.requests.items() if key not in self.incomplete]
         paths = tuple(tuple(request.paths) for request in requests)
         whole = all(path for request in paths for path in request)
         return Found(
-            requests=tuple(tuple(request.items) for request in requests),
+            requests=tuple(
+                tuple(replace(item, request=index) for item in request.items)
+                for index, request in enumerate(requests)
+            ),
             paths=paths if whole else (),
             arrivals_s=tuple(min(r.arrivals_s) for r in requests if r.arrivals_s),
             skipped=tuple(self.skipped),
-            notes=tuple(notes),
+            notes=(*notes, *left_out(lost)),
         )
+
+
+def left_out(lost: Sequence[int]) -> tuple[str, ...]:
+    """Say how many requests were left out, as a note.
+
+    Args:
+        lost: Readable items of each request that lacked others.
+    """
+    if not lost:
+        return ()
+    return (
+        f"incomplete requests, left out: {len(lost):,} (with {sum(lost):,} items that could be read)",
+    )
 
 
 def from_folder(folder: Path, size: EncoderSize, progress: Progress) -> Found:
@@ -98,7 +122,7 @@ def from_folder(folder: Path, size: EncoderSize, progress: Progress) -> Found:
 
 
 def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
-    """Read a CSV of sides or tokens; a size that the processor refuses is skipped.
+    """Read a CSV of sides or tokens; what the processor refuses is skipped with its request.
 
     Raises:
         ValueError: If a cell is malformed or asks for more tokens than one image can have.
@@ -119,6 +143,9 @@ def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
 def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
     """Read the images of chat requests; files must lie below the folder of the JSON lines.
 
+    A request is left out if an image of it cannot be read or it has a clip, since neither its batch nor
+    its time would be its own. Audio and files go to no vision encoder: a request is whole without them.
+
     Raises:
         ValueError: If a line is not a chat request.
     """
@@ -132,7 +159,10 @@ def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
             gathered.add(str(chat.line), place, partial(_url, url, path.parent, size))
         for kind, count in Counter(chat.unread).items():
             reason = f"content parts of type {kind!r} are not read ({count})"
-            gathered.skipped.append(Skipped(path=place, reason=reason))
+            if kind in chats.SEEN_PARTS:
+                gathered.lack(str(chat.line), place, reason)
+            else:
+                gathered.skipped.append(Skipped(path=place, reason=reason))
     notes = {
         f"requests without images, left out: {without}": without,
         f"images in data URIs, for which no paths are kept: {inline}": inline,
@@ -153,21 +183,24 @@ def from_request_list(path: Path, size: EncoderSize, progress: Progress) -> Foun
     )
 
 
-def _file(path: Path, size: EncoderSize, request: int) -> tuple[Item, str]:
-    return _image(images.of_file(path), size, request)
+def _file(path: Path, size: EncoderSize) -> tuple[Item, str]:
+    return _image(images.of_file(path), size)
 
 
-def _url(url: str, folder: Path, size: EncoderSize, request: int) -> tuple[Item, str]:
-    return _image(images.of_url(url, folder), size, request)
+def _url(url: str, folder: Path, size: EncoderSize) -> tuple[Item, str]:
+    try:
+        return _image(images.of_url(url, folder), size)
+    except ValueError as error:
+        raise ValueError(f"image {url[:URL_CHARS]!r}: {error}") from error
 
 
-def _image(image: images.Sized, size: EncoderSize, request: int) -> tuple[Item, str]:
+def _image(image: images.Sized, size: EncoderSize) -> tuple[Item, str]:
     width, height, path = image
     grid = sizes.image_grid(width, height, size.rule)
-    return sizes.item(grid, size.rule, request=request, width=width, height=height), path
+    return sizes.item(grid, size.rule, width=width, height=height), path
 
 
-def _sides(row: TableRow, size: EncoderSize, request: int) -> tuple[Item, str]:
+def _sides(row: TableRow, size: EncoderSize) -> tuple[Item, str]:
     if row.frames > 1:
         grid = sizes.video_grid(row.width, row.height, row.frames, size.rule)
     else:
@@ -175,7 +208,6 @@ def _sides(row: TableRow, size: EncoderSize, request: int) -> tuple[Item, str]:
     item = sizes.item(
         grid,
         size.rule,
-        request=request,
         width=row.width,
         height=row.height,
         modality=Modality.VIDEO if row.frames > 1 else Modality.IMAGE,
@@ -183,8 +215,8 @@ def _sides(row: TableRow, size: EncoderSize, request: int) -> tuple[Item, str]:
     return item, ""
 
 
-def _tokens(grid: Grid, size: EncoderSize, request: int) -> tuple[Item, str]:
-    return sizes.item(grid, size.rule, request=request), ""
+def _tokens(grid: Grid, size: EncoderSize) -> tuple[Item, str]:
+    return sizes.item(grid, size.rule), ""
 
 
 def _token_grid(path: Path, row: TableRow, size: EncoderSize) -> Grid:

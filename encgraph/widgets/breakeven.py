@@ -1,6 +1,8 @@
 """The break-even map: where one replay, several replays or eager is fastest, and where the traffic lies."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import ipywidgets
@@ -8,22 +10,21 @@ import numpy as np
 import plotly.graph_objects as go
 
 from encgraph import costs as costing
-from encgraph import sizes
 from encgraph.budgets import Limits
 from encgraph.costs import Costs
 from encgraph.figures import template
 from encgraph.packers import lookup
-from encgraph.records import Load, Plan, Route
+from encgraph.records import Plan, Route
 from encgraph.traffic import Traffic
-from encgraph.widgets import panels
+from encgraph.widgets import fastest, panels
 from encgraph.widgets.cases import Case, Judged
-from encgraph.widgets.plots import Plot
+from encgraph.widgets.fastest import CHOICES
+from encgraph.widgets.plots import Plot, Sketch, Values
 
-CHOICES = ("replay", "split", "eager")
 COLOURS = ("#2A7AB8", "#E3A008", "#8E8E8E")
 COMPILED = "this plan, compiled"
-CELLS = 56
-"""Cells of the map along each side."""
+_MARGIN = {"t": 104}
+"""Room for the legend of either drawing, so that both start at one height."""
 _MOST_DOTS = 400
 
 
@@ -82,7 +83,9 @@ class BreakEven(panels.Panel):
             self.note,
         )
         self._doubled = case.judged(case.doubling, pack="ascending")
-        self._charts: dict[tuple[int, bool], tuple[go.Figure, str]] = {}
+        self._sides = fastest.sides(case)
+        self._map = _map(self._sides)
+        self._charts: dict[tuple[int, bool], tuple[Values, str]] = {}
         fixed = {
             "vLLM's doubling": self._doubled.prediction.by_request_ms,
             "eager": case.judged(case.off).prediction.by_request_ms,
@@ -113,13 +116,13 @@ class BreakEven(panels.Panel):
         doubled, seen = self.laid.value == "vLLM's doubling", self._seen
         key = (self.items.value, seen is self.case)
         if key not in self._charts:
-            tokens, cells = chart(seen, self.items.value)
+            cells = fastest.choice(seen, self._sides[:, None], self._sides, self.items.value)
             shares = [float((cells == n).mean()) for n in range(3)]
             said = ", ".join(f"{c} {s:.0%}" for c, s in zip(CHOICES, shares, strict=True))
-            self._charts[key] = _map(tokens, cells), f"Break-even map: {said} of the cells"
-        drawn, told = self._charts[key]
-        _lay(drawn, self._doubled if doubled else seen.judged(self.plan))
-        self.map.draw(drawn, told)
+            self._charts[key] = _coloured(cells), f"Break-even map: {said} of the cells"
+        coloured, told = self._charts[key]
+        dots = _laid(self._doubled if doubled else seen.judged(self.plan))
+        self.map.fill(self._map, told, traces={"map": coloured, "traffic": dots})
 
     def _draw_latency(self, _: Any = None) -> None:
         share = self.percentile.value / 100
@@ -128,15 +131,24 @@ class BreakEven(panels.Panel):
             curves[COMPILED] = np.sort(self._seen.judged(self.plan).prediction.by_request_ms)
         curves |= self._fixed
         read = {name: float(_at(ms, [share])[0]) for name, ms in curves.items()}
-        self.latency.draw(
-            _latency(curves, self.percentile.value),
+        self.latency.fill(
+            _lines(tuple(curves)),
             f"Latency by percentile; at {self.percentile.value}: "
             + ", ".join(f"{n} {ms:.2f} ms" for n, ms in read.items()),
+            traces={name: {"y": _at(ms, _SHARES).tolist()} for name, ms in curves.items()},
+            layout={"shapes": [_mark(self.percentile.value)], "yaxis": _span(curves)},
         )
         best = read["this plan"]
         rows = [[n, f"{ms:.2f}", f"{ms / best:.2f}"] for n, ms in read.items()]
-        columns = (f"p{self.percentile.value} of held-out requests", "ms", "over this plan")
+        columns = (f"p{self.percentile.value} of held-out requests", "ms", "ratio to this plan")
         self.table.value = panels.table(columns, rows)
+
+
+def _span(curves: Mapping[str, Any]) -> Values:
+    """The axis of times, as long as the curves."""
+    return template.log_values(
+        min(float(ms[0]) for ms in curves.values()), max(float(ms[-1]) for ms in curves.values())
+    )
 
 
 def _at(ascending: Any, shares: Any) -> Any:
@@ -154,60 +166,16 @@ def _arithmetic_ms(case: Case) -> Any:
     )
 
 
-def chart(case: Case, items: int) -> tuple[Any, Any]:
-    """Token counts along both sides, and which choice is fastest: rows captured, columns real."""
-    top = max(float(case.held_out.tokens.max()), 2048.0)
-    low = max(1, case.target.size.rule.min_pixels // case.target.size.rule.factor**2)
-    tokens = np.unique(np.geomspace(low, top, CELLS).astype(int))
-    cells = [[fastest(case, int(y), int(x), items) for x in tokens] for y in tokens]
-    return tokens, np.array(cells)
-
-
-def fastest(case: Case, captured: int, real: int, items: int) -> int:
-    """Index into `CHOICES` of what is predicted fastest for a request of equal items.
-
-    Args:
-        case: Costs and token rule.
-        captured: Tokens of the only graph there is.
-        real: Tokens of the request.
-        items: How many items it has, at most its tokens.
-    """
-    costs, rule = case.costs, case.target.size.rule
-    items = min(items, real)
-    parts = -(-real // captured)
-    eager = costs.eager_ms(_load(real, items, rule.merge_area))
-    if parts > items:
-        return CHOICES.index("eager")
-    each = -(-items // parts)
-    capacity = sizes.capacity(captured, rule, items=max(each, 1))
-    load = _load(real / parts, items / parts, rule.merge_area)
-    if parts * costs.replay_ms(capacity, load) > eager:
-        return CHOICES.index("eager")
-    return CHOICES.index("replay" if parts == 1 else "split")
-
-
-def _load(tokens: float, items: float, area: int) -> Load:
-    patches = tokens * area
-    return Load(
-        tokens=round(tokens),
-        patches=round(patches),
-        items=max(1, round(items)),
-        square=patches * patches / max(items, 1),
-    )
-
-
-def _map(tokens: Any, cells: Any) -> go.Figure:
+def _map(tokens: Any) -> Sketch:
     scale = [[at, COLOURS[n]] for n in range(3) for at in (n / 3, (n + 1) / 3)]
     heat = go.Heatmap(
         uid="map",
         x=tokens.tolist(),
         y=tokens.tolist(),
-        z=cells.tolist(),
         zmin=0,
         zmax=2,
         colorscale=scale,
         opacity=0.55,
-        customdata=[[CHOICES[c] for c in row] for row in cells.tolist()],
         hovertemplate="%{x:,} real, %{y:,} captured: %{customdata}<extra></extra>",
         colorbar={
             "tickvals": [1 / 3, 1, 5 / 3],
@@ -221,31 +189,37 @@ def _map(tokens: Any, cells: Any) -> go.Figure:
     ticks = template.log_tokens(int(tokens[0]), int(tokens[-1]))
     span = [float(np.log10(tokens[0])), float(np.log10(tokens[-1]))]
     drawn.update_xaxes(**ticks, range=span).update_yaxes(**ticks, range=span)
-    return drawn.update_layout(height=400, uirevision="kept", margin={"t": 48})
+    return Sketch(drawn.update_layout(height=400, uirevision="kept", margin=_MARGIN))
+
+
+def _coloured(cells: Any) -> Values:
+    """Choices of the cells, as numbers and by name."""
+    return {"z": cells.tolist(), "customdata": np.array(CHOICES)[cells].tolist()}
 
 
 _DOTS = go.Scatter(
     uid="traffic",
     name="replays of the traffic, larger where more frequent",
+    showlegend=True,
     mode="markers",
-    marker={"color": "rgba(255,255,255,0.35)", "line": {"width": 1.6, "color": "#1B1B1B"}},
+    marker={"color": "rgba(255,255,255,0.55)", "line": {"width": 1.6, "color": "#1B1B1B"}},
     hovertemplate="%{customdata:,.0f} replays: %{x:,} of %{y:,} tokens<extra></extra>",
 )
 
 
-def _lay(drawn: go.Figure, judged: Judged) -> None:
+def _laid(judged: Judged) -> Values:
     """One dot for each size of replay, larger where it occurs more often."""
     counted: dict[tuple[int, int], float] = {}
     for real, budget, often in judged.replays:
         counted[real, budget] = counted.get((real, budget), 0) + often
     top = sorted(counted.items(), key=lambda pair: -pair[1])[:_MOST_DOTS]
     most = max(counted.values(), default=1)
-    drawn.data[1].update(
-        x=[key[0] for key, _ in top],
-        y=[key[1] for key, _ in top],
-        marker_size=[4 + 22 * (n / most) ** 0.5 for _, n in top],
-        customdata=[n for _, n in top],
-    )
+    return {
+        "x": [key[0] for key, _ in top],
+        "y": [key[1] for key, _ in top],
+        "marker": {"size": [4 + 22 * (n / most) ** 0.5 for _, n in top]},
+        "customdata": [n for _, n in top],
+    }
 
 
 _LINES = {
@@ -258,21 +232,29 @@ _LINES = {
 }
 
 
-def _latency(curves: dict[str, Any], percentile: int) -> go.Figure:
-    shares = [*range(1, 100), 99.5, 100]
+_PERCENTILES = [*range(1, 100), 99.5, 100]
+_SHARES = np.array(_PERCENTILES) / 100
+
+
+@cache
+def _lines(names: Sequence[str]) -> Sketch:
     lines = [
         go.Scatter(
             uid=name,
             name=name,
-            x=shares,
-            y=_at(ms, np.array(shares) / 100).tolist(),
+            x=_PERCENTILES,
             mode="lines",
             line={"color": _LINES[name][0], "dash": _LINES[name][1], "width": 2},
             hovertemplate=f"p%{{x}}: %{{y:.2f}} ms<extra>{name}</extra>",
         )
-        for name, ms in curves.items()
+        for name in names
     ]
     drawn = template.figure(*lines, x="percentile of requests", y="predicted ms a request")
-    drawn.update_yaxes(type="log", dtick=1)
-    drawn.add_vline(percentile, line={"color": template.INK, "width": 1.5, "dash": "dot"})
-    return drawn.update_layout(height=400, uirevision="kept", margin={"t": 96})
+    return Sketch(drawn.update_layout(height=400, uirevision="kept", margin=_MARGIN))
+
+
+def _mark(percentile: int) -> Values:
+    return {
+        "type": "line", "x0": percentile, "x1": percentile, "xref": "x", "y0": 0, "y1": 1,
+        "yref": "y domain", "line": {"color": template.INK, "width": 1.5, "dash": "dot"},
+    }  # fmt: skip

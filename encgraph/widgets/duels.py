@@ -132,7 +132,7 @@ def _deferred(open_bin: Bin, alone: Bin, item: Item, plan: Plan, costs: Costs) -
     return (
         f"B({open_bin.load.tokens:,}) + B({item.tokens:,}) = {open_bin.token_budget:,} + "
         f"{alone.token_budget:,} < {both.tokens:,} = B({together.tokens:,}), and "
-        f"{alone.token_budget:,} >= {open_bin.token_budget:,}; predicted {apart_ms:.2f} ms apart, "
+        f"{alone.token_budget:,} ≥ {open_bin.token_budget:,}; predicted {apart_ms:.2f} ms apart, "
         f"{apart_ms + gain:.2f} ms together: {verdict}"
     )
 

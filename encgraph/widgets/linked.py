@@ -24,6 +24,10 @@ from encgraph.widgets.strata import MemoryStrata
 
 ENGINES = ("encgraph", "vllm")
 BATCHES = 12
+_MOVE = (
+    "move the budgets: a request is padded up to the next one, split over several, or runs eager"
+)
+_FOLLOWS = "see what follows: latency, packing and memory follow these budgets; ranks follow the card alone"
 
 
 def explorer(
@@ -69,8 +73,12 @@ class Explorer(panels.Panel):
         self.result = _Result()
         super().__init__(
             f"explorer: {len(traffic.requests):,} requests of {traffic.name}, {size.name}",
+            panels.step(
+                1, "choose the card whose recorded costs predict, and whose packing rules apply"
+            ),
             panels.controls(self.card, self.engine),
             self.parts,
+            panels.step(4, "take the plan away: as vLLM's flags, or as JSON for encgraph"),
             self.result,
         )
         self.card.observe(self._build, "value")
@@ -111,9 +119,12 @@ class Explorer(panels.Panel):
         self.sharding = Sharding(case.held_out.requests, self.size, case.costs)
         tabs = ipywidgets.Tab(
             (self.breakeven, self.duel, self.memory, self.sharding),
-            titles=("latency", "packing", "memory", "ranks"),
+            titles=("latency", "packing of a batch", "memory", "several cards: ranks"),
         )
-        old, self.parts.children = self.parts.children, (self.ruler, tabs)
+        old, self.parts.children = (
+            self.parts.children,
+            (panels.step(2, _MOVE), self.ruler, panels.step(3, _FOLLOWS), tabs),
+        )
         for part in old:
             panels.close(part)
 
@@ -154,7 +165,7 @@ class _Result(panels.Panel):
         self.json = ipywidgets.Textarea(
             description="plan JSON", disabled=False, layout=wide, tooltip="select and copy"
         )
-        super().__init__("the plan, to take away", self.flags, self.json)
+        super().__init__("the plan", self.flags, self.json)
         self.observe(self._show, "plan")
 
     def _show(self, _: Any = None) -> None:

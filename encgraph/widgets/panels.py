@@ -101,6 +101,11 @@ def priced(costs: Costs) -> str:
     return f"costs {'' if costs.recorded else 'not measured on this card: '}{costs.source}"
 
 
+def step(number: int, text: str) -> ipywidgets.HTML:
+    """A numbered heading above what a reader does next, and why."""
+    return ipywidgets.HTML(f'<div class="encgraph-step">{number}. {html.escape(text)}</div>')
+
+
 def hint(text: str) -> ipywidgets.Label:
     """A sentence beside controls."""
     return ipywidgets.Label(text)

@@ -29,6 +29,9 @@ async function receive(shared, message, buffers) {
   shared.resolve(shared.plotly);
 }
 
+// pixels between handles that both show what they say; nearer ones say it under the pointer or in focus
+const LABEL_ROOM = 44;
+
 function handles(model, plot, layer) {
   let sent = 0;
   const send = (tokens, last) => {
@@ -51,7 +54,7 @@ function handles(model, plot, layer) {
     handle.setAttribute("aria-valuenow", tokens);
     handle.setAttribute("aria-valuetext", `${tokens} tokens`);
     handle.setAttribute("aria-label", `token budget ${index + 1}`);
-    handle.firstChild.textContent = `${tokens.toLocaleString("en")} tokens`;
+    handle.firstChild.textContent = tokens.toLocaleString("en");
   };
   const make = (index) => {
     const handle = document.createElement("button");
@@ -92,6 +95,9 @@ function handles(model, plot, layer) {
       handle.setAttribute("aria-valuemax", high);
       if (!handle.matches(":active")) place(handle, index, value);
     });
+    const at = [...layer.children].map((handle) => parseFloat(handle.style.left));
+    at.forEach((left, index) => layer.children[index].classList.toggle(
+      "roomy", at.every((other, i) => i === index || Math.abs(other - left) > LABEL_ROOM)));
   };
 }
 
@@ -118,7 +124,8 @@ async function render({ model, el }) {
       const { data, layout } = JSON.parse(model.get("drawn"));
       // plotly sizes itself by its box, which has no height of its own
       plot.style.height = `${layout.height ?? layout.template?.layout?.height ?? 340}px`;
-      await plotly.react(plot, data, { autosize: true, ...layout }, { responsive: true, displaylogo: false, displayModeBar: false });
+      const font = { ...layout.font, color: getComputedStyle(box).color };
+      await plotly.react(plot, data, { autosize: true, ...layout, font }, { responsive: true, displaylogo: false, displayModeBar: false });
       place();
     } finally {
       busy = false;
@@ -131,7 +138,9 @@ async function render({ model, el }) {
   plot.on?.("plotly_afterplot", place);
   const watch = new ResizeObserver(() => plot._fullLayout && plotly.Plots.resize(plot));
   watch.observe(box);
-  return () => { watch.disconnect(); model.off("change:drawn", draw); plotly.purge(plot); };
+  const theme = new MutationObserver(draw);
+  theme.observe(document.body, { attributeFilter: ["data-jp-theme-name"] });
+  return () => { watch.disconnect(); theme.disconnect(); model.off("change:drawn", draw); plotly.purge(plot); };
 }
 
 export default { render };

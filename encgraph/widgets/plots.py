@@ -5,12 +5,15 @@ one on a page asks for the library, which then serves all of them.
 """
 
 import gzip
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anywidget
 import plotly.graph_objects as go
+import plotly.io
 import plotly.offline
 import traitlets
 
@@ -21,6 +24,30 @@ from encgraph.widgets import panels
 def library() -> bytes:
     """plotly.js, compressed."""
     return gzip.compress(plotly.offline.get_plotlyjs().encode(), 6, mtime=0)
+
+
+Values = Mapping[str, Any]
+"""What plotly is told of a trace or of the layout, by its own names."""
+
+
+class Sketch:
+    """A figure laid out and checked once; each move fills in numbers, which plotly need not check again."""
+
+    def __init__(self, figure: go.Figure) -> None:
+        self._plain: Values = figure.to_dict()
+
+    def filled(self, traces: Mapping[str, Values], layout: Values) -> Values:
+        """The figure as plain values, with others for some traces, by `uid`, and for the layout."""
+        data = [_merged(trace, traces.get(trace["uid"], {})) for trace in self._plain["data"]]
+        return {"data": data, "layout": _merged(self._plain["layout"], layout)}
+
+
+def _merged(old: Values, new: Values) -> Values:
+    inner = {
+        key: _merged(old[key], value) if isinstance(value, Mapping) and key in old else value
+        for key, value in new.items()
+    }
+    return {**old, **inner}
 
 
 class Plot(anywidget.AnyWidget):
@@ -39,13 +66,34 @@ class Plot(anywidget.AnyWidget):
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        self.figure = go.Figure()
+        self._shown: Values = {}
         self.on_msg(self._asked)
+
+    @property
+    def figure(self) -> go.Figure:
+        """What is shown, checked by plotly."""
+        return go.Figure(self._shown)
 
     def draw(self, figure: go.Figure, label: str) -> None:
         """Show a figure."""
-        self.figure, self.label = figure, label
-        self.drawn = str(figure.to_json(validate=False))
+        self._show(figure.to_dict(), label)
+
+    def fill(
+        self,
+        sketch: Sketch,
+        label: str,
+        *,
+        traces: Mapping[str, Values],
+        layout: Values = MappingProxyType({}),
+    ) -> None:
+        """Show a sketch with these numbers in its traces, by `uid`, and in its layout."""
+        self._show(sketch.filled(traces, layout), label)
+
+    def _show(self, shown: Values, label: str) -> None:
+        self._shown, self.label = shown, label
+        # A page makes uids of its own, fit for CSS selectors.
+        data = [{k: v for k, v in trace.items() if k != "uid"} for trace in shown["data"]]
+        self.drawn = str(plotly.io.json.to_json_plotly({**shown, "data": data}))
 
     def _asked(self, _: Any, message: Any, __: Any) -> None:
         if isinstance(message, dict) and message.get("wants") == "plotly":

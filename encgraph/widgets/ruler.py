@@ -1,6 +1,7 @@
 """The budget ruler: a traffic, budgets that can be moved over it, and what they are predicted to give."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import ipywidgets
@@ -16,11 +17,11 @@ from encgraph.records import Plan, Route
 from encgraph.traffic import Traffic
 from encgraph.widgets import panels
 from encgraph.widgets.cases import Case, Judged
-from encgraph.widgets.plots import Plot
+from encgraph.widgets.plots import Plot, Sketch, Values
 
 COLUMNS = (
-    "predicted, ms a request", "graphs", "mean, fitted on", "mean, held out", "p99", "worst",
-    "padding", "replayed", "MiB",
+    "predicted for a request", "graphs", "mean fitted on, ms", "mean held out, ms",
+    "p99, ms", "worst, ms", "padding", "replayed", "memory, MiB",
 )  # fmt: skip
 BELOW = ("share of rows computed", "rows computed")
 HINT = "drag a handle, or focus one and use the arrow keys"
@@ -65,17 +66,18 @@ class BudgetRuler(panels.Panel):
             "below", BELOW, tip="what the lower bars count in each range of sizes"
         )
         self.plot = Plot(limits=[1, _highest(case)])
-        self.table = ipywidgets.HTML()
-        self.note = ipywidgets.HTML()
+        self.said, self.table, self.note = (ipywidgets.HTML() for _ in range(3))
         traffic = case.traffic
         super().__init__(
             f"budget ruler: {len(traffic.requests):,} requests of {traffic.name}, {traffic.encoder}",
             panels.controls(self.count, self.below, panels.hint(HINT)),
+            self.said,
             self.plot,
             self.table,
             self.note,
         )
         self._others = _others(case)
+        self._sketch = cache(lambda shares: sketch(case, shares=shares))
         self._optima: dict[int, list[str]] = {}
         self._settling = False
         self.count.observe(self._counted, "value")
@@ -120,14 +122,30 @@ class BudgetRuler(panels.Panel):
         rows = [_row("these budgets", plan, judged, case), self._optimum(plan, judged)]
         self.judged = judged
         self.table.value = panels.table(COLUMNS, rows + self._others)
+        self.said.value = f"<b>{panels.note(verdict(case, judged))}</b>"
         self.note.value = panels.note(f"{case.how}; {panels.priced(case.costs)}")
         self.plan = plan
         self._redraw()
 
     def _redraw(self, _: Any = None) -> None:
         shares = self.below.value == BELOW[0]
-        drawn = drawing(self.case, self.plan, self.judged, shares=shares)
-        self.plot.draw(drawn, _told(self.plan, self.judged.prediction))
+        edges = _edges(self.case.held_out.tokens, self.plan.token_budgets)
+        self.plot.fill(
+            self._sketch(shares),
+            _told(self.plan, self.judged.prediction),
+            traces=_heights(self.case.held_out.tokens, edges, self.judged, shares=shares),
+            layout=_span(edges, self.plan),
+        )
+
+
+def verdict(case: Case, judged: Judged) -> str:
+    """What the budgets give beside doubling and eager, one sentence."""
+    doubling = case.judged(case.doubling, pack="ascending").prediction.mean_ms
+    eager = case.judged(case.off, pack="ascending").prediction.mean_ms
+    return (
+        f"predicted mean of a held-out request: {judged.prediction.mean_ms:.2f} ms with these budgets, "
+        f"{doubling:.2f} ms with vLLM's doubling, {eager:.2f} ms without graphs"
+    )
 
 
 def _others(case: Case) -> list[list[str]]:
@@ -165,30 +183,17 @@ def _highest(case: Case) -> int:
     return int(max(case.held_out.tokens.max(), case.fit_on.tokens.max(), 2) * 2)
 
 
-def drawing(case: Case, plan: Plan, judged: Judged, *, shares: bool = True) -> go.Figure:
+def sketch(case: Case, *, shares: bool = True) -> Sketch:
     """Requests with their atoms above; below, the rows computed for them: real, padding, eager."""
-    tokens = case.held_out.tokens
-    edges = _edges(tokens, plan.token_budgets)
     drawn = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
-    drawn.add_trace(_bars("requests", edges, _sums(tokens, edges), "%{y:,} requests"), row=1, col=1)
-    drawn.add_trace(_atoms(tokens), row=1, col=1)
-    parts = {
-        "real tokens": _sums(tokens, edges, tokens - judged.eager),
-        "padding": _sums(tokens, edges, judged.padding),
-        "eager": _sums(tokens, edges, judged.eager),
-    }
-    whole = np.maximum(sum(parts.values()), 1) if shares else 1
-    for name, values in parts.items():
-        shown = _bars(name, edges, values / whole, "%{y:.1%}" if shares else "%{y:,.0f} rows")
-        drawn.add_trace(shown, row=2, col=1)
+    drawn.add_trace(_bars("requests", "%{y:,} requests"), row=1, col=1)
+    drawn.add_trace(_atoms(case.held_out.tokens), row=1, col=1)
+    for name in _PARTS:
+        drawn.add_trace(_bars(name, "%{y:.1%}" if shares else "%{y:,.0f} rows"), row=2, col=1)
     title = "share of rows" if shares else "rows computed"
     drawn.update_yaxes(title_text=title, rangemode="tozero", row=2, col=1)
     if shares:
         drawn.update_yaxes(range=[0, 1], tickformat=".0%", row=2, col=1)
-    return _laid_out(drawn, edges, plan)
-
-
-def _laid_out(drawn: go.Figure, edges: Floats, plan: Plan) -> go.Figure:
     drawn.update_layout(
         template=template.ENCGRAPH,
         barmode="stack",
@@ -196,23 +201,42 @@ def _laid_out(drawn: go.Figure, edges: Floats, plan: Plan) -> go.Figure:
         height=430,
         uirevision="kept",
         margin={"l": 8, "r": 12, "t": 64, "b": 8},
-        shapes=[_line(budget) for budget in plan.token_budgets],
         legend={"y": 1.14},
     )
-    ticks = template.log_tokens(int(edges[0]), int(edges[-1]))
-    span = [float(np.log10(edges[0] * 0.94)), float(np.log10(edges[-1]))]
-    drawn.update_xaxes(**ticks, range=span)
     drawn.update_xaxes(title_text="tokens a request", row=2, col=1)
-    return drawn.update_yaxes(title_text="requests", rangemode="tozero", row=1, col=1)
+    drawn.update_yaxes(title_text="requests", rangemode="tozero", row=1, col=1)
+    return Sketch(drawn)
+
+
+def _heights(tokens: Floats, edges: Floats, judged: Judged, *, shares: bool) -> dict[str, Values]:
+    """Bars of each trace over the ranges between edges."""
+    real, padding, eager = tokens - judged.eager, judged.padding, judged.eager
+    requests, *rows = _sums(tokens, edges, np.ones_like(tokens), real, padding, eager)
+    whole = np.maximum(sum(rows), 1) if shares else 1
+    at = {"x": np.sqrt(edges[:-1] * edges[1:]).tolist(), "width": np.diff(edges).tolist()}
+    parts = zip(_PARTS, rows, strict=True)
+    return {
+        "requests": {**at, "y": requests.tolist()},
+        **{name: {**at, "y": (values / whole).tolist()} for name, values in parts},
+    }
+
+
+def _span(edges: Floats, plan: Plan) -> Values:
+    """Both axes from edge to edge, and a line a budget."""
+    span = [float(np.log10(edges[0] * 0.94)), float(np.log10(edges[-1]))]
+    axis = {**template.log_tokens(int(edges[0]), int(edges[-1])), "range": span}
+    shapes = [_line(budget) for budget in plan.token_budgets]
+    return {"xaxis": axis, "xaxis2": axis, "shapes": shapes}
 
 
 _FILLS = {
     "requests": template.TRAFFIC,
     "real tokens": template.ROUTE_COLOURS[Route.REPLAY],
-    "padding": template.STRATEGY_COLOURS["vllm"],
+    "padding": template.PADDING,
     "eager": template.ROUTE_COLOURS[Route.EAGER],
 }
 _PATTERNS = {"padding": "/", "eager": "x"}
+_PARTS = ("real tokens", "padding", "eager")
 
 
 def _edges(tokens: Floats, budgets: Sequence[int]) -> Floats:
@@ -223,21 +247,22 @@ def _edges(tokens: Floats, budgets: Sequence[int]) -> Floats:
     return found
 
 
-def _sums(tokens: Floats, edges: Floats, values: Floats | None = None) -> Floats:
+def _sums(tokens: Floats, edges: Floats, *values: Floats) -> list[Floats]:
+    """Of each value of a request its sums over the ranges between edges."""
     at = np.clip(np.searchsorted(edges, tokens * (1 + 1e-9), side="right") - 1, 0, len(edges) - 2)
-    return np.bincount(at, values, len(edges) - 1).astype(float)
+    return [np.bincount(at, each, len(edges) - 1).astype(float) for each in values]
 
 
-def _bars(name: str, edges: Floats, values: Floats, hover: str) -> go.Bar:
+def _bars(name: str, hover: str) -> go.Bar:
     return go.Bar(
         uid=name,
         name=name,
-        x=np.sqrt(edges[:-1] * edges[1:]).tolist(),
-        y=values.tolist(),
-        width=np.diff(edges).tolist(),
         marker={
             "color": _FILLS[name],
-            "line": {"width": 0},
+            "line": {
+                "width": int(name == "requests"),
+                "color": template.ROUTE_COLOURS[Route.REPLAY],
+            },
             "pattern": {"shape": _PATTERNS.get(name, ""), "size": 5, "fillmode": "overlay"},
         },
         hovertemplate=f"about %{{x:,.0f}} tokens: {hover}<extra>{name}</extra>",

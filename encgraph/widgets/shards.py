@@ -1,6 +1,7 @@
 """Data parallel: one burst shared among ranks by a rule, what each rank takes, and what is gathered."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import ipywidgets
@@ -15,7 +16,7 @@ from encgraph.records import Item, Route
 from encgraph.sharding import Burst, Simulated
 from encgraph.sizes import EncoderSize
 from encgraph.widgets import panels
-from encgraph.widgets.plots import Plot
+from encgraph.widgets.plots import Plot, Sketch, Values
 
 Requests = Sequence[Sequence[Item]]
 GROUPS = {"one request": 0, "8 items": 8, "32 items": 32}
@@ -111,7 +112,9 @@ class Sharding(panels.Panel):
         self.note.value = panels.note(
             f"{self._kept}; gathers summed over all ranks; {panels.priced(self.costs)}"
         )
-        self.plot.draw(drawing(self.looked, self.shared, shown), _told(self.looked))
+        heights = _heights(self.looked, self.shared, shown)
+        line = _across(self.looked.bound_ms)
+        self.plot.fill(sketch(), _told(self.looked), traces=heights, layout={"shapes": [line]})
 
     def _simulated(self, rule: str, ranks: int) -> Simulated:
         key = (rule, ranks, str(self.group.value))
@@ -166,16 +169,34 @@ def _told(looked: Burst) -> str:
     )
 
 
-def drawing(looked: Burst, shared: balance.Assignment, items: Sequence[Item]) -> go.Figure:
-    """A bar for each rank, waiting hatched above it, and the bound no assignment beats."""
+def _heights(looked: Burst, shared: balance.Assignment, items: Sequence[Item]) -> dict[str, Values]:
+    """What each rank takes, waits, and is bound by."""
     names = [f"rank {rank}" for rank in range(len(looked.rank_ms))]
     held = list(zip(map(len, shared.ranks), shared.tokens(items), strict=True))
+    return {
+        "busy": {"x": names, "y": looked.rank_ms, "customdata": held},
+        "idle": {"x": names, "y": [looked.makespan_ms - ms for ms in looked.rank_ms]},
+        "bound": {"x": names, "y": [looked.bound_ms] * len(names)},
+    }
+
+
+_BOUND = {"color": template.ROUTE_COLOURS[Route.FALLBACK], "width": 2}
+
+
+def _across(bound_ms: float) -> Values:
+    """The lower bound from edge to edge; its trace ends at the middle of the outer bars."""
+    return {
+        "type": "line", "xref": "x domain", "x0": 0, "x1": 1, "y0": bound_ms, "y1": bound_ms,
+        "line": _BOUND,
+    }  # fmt: skip
+
+
+@cache
+def sketch() -> Sketch:
+    """A bar for each rank, waiting hatched above it, and the bound no assignment beats."""
     busy = go.Bar(
         uid="busy",
         name="encoding",
-        x=names,
-        y=list(looked.rank_ms),
-        customdata=held,
         marker={"color": template.PART_COLOURS["slabs"]},
         hovertemplate="%{y:.2f} ms: %{customdata[0]:,} items, %{customdata[1]:,} tokens"
         "<extra>%{x}</extra>",
@@ -183,8 +204,6 @@ def drawing(looked: Burst, shared: balance.Assignment, items: Sequence[Item]) ->
     idle = go.Bar(
         uid="idle",
         name="waiting for the slowest",
-        x=names,
-        y=[looked.makespan_ms - ms for ms in looked.rank_ms],
         marker={
             "color": "rgba(128,128,128,0.12)",
             "pattern": {"shape": "/", "size": 6, "fgcolor": template.INK},
@@ -194,12 +213,10 @@ def drawing(looked: Burst, shared: balance.Assignment, items: Sequence[Item]) ->
     bound = go.Scatter(
         uid="bound",
         name="lower bound",
-        x=names,
-        y=[looked.bound_ms] * len(names),
-        mode="lines" if len(names) > 1 else "markers",
-        line={"color": template.ROUTE_COLOURS[Route.FALLBACK], "dash": "dash", "width": 2},
+        mode="lines",
+        line=_BOUND,
         hovertemplate="no assignment beats %{y:.2f} ms<extra></extra>",
     )
-    drawn = template.figure(busy, idle, bound, x="", y="predicted ms of a rank")
+    drawn = template.figure(busy, idle, bound, x="", y="predicted time of a rank, ms")
     drawn.update_xaxes(type="category").update_yaxes(rangemode="tozero")
-    return drawn.update_layout(barmode="stack", uirevision="kept", margin={"t": 48})
+    return Sketch(drawn.update_layout(barmode="stack", uirevision="kept", margin={"t": 48}))

@@ -131,7 +131,7 @@ def drawing(look: "Look") -> go.Figure:
         hovertemplate="row %{y}, %{x}: %{customdata}<extra></extra>",
         colorbar={"tickvals": list(range(top)), "ticktext": list(STATES), "thickness": 14},
     )
-    drawn = template.figure(heat, x="after", y="token row of the budget")
+    drawn = template.figure(heat, x="as it stands after", y="token row of the budget")
     drawn.update_yaxes(autorange="reversed", showgrid=False).update_xaxes(showgrid=False)
     end = look.live - 0.5
     drawn.add_shape(

@@ -1,18 +1,20 @@
 """Memory strata: what each budget's graph holds, with slabs and pool shared or not, beside what was measured."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import ipywidgets
 import plotly.graph_objects as go
 
+from encgraph import readings
 from encgraph.costs import Costs
-from encgraph.figures import template
+from encgraph.figures import curves, template
 from encgraph.records import Capacity, Plan, Route
 from encgraph.results import Measurement, Memory
 from encgraph.widgets import panels
 from encgraph.widgets.panels import MIB
-from encgraph.widgets.plots import Plot
+from encgraph.widgets.plots import Plot, Sketch, Values
 
 PARTS = ("slabs", "pool", "driver")
 MOST_BARS = 32
@@ -43,20 +45,22 @@ class MemoryStrata(panels.Panel):
             value=True,
             tip="off: buffers and a pool of its own for each graph",
         )
-        self.plot, self.table, self.note = Plot(), ipywidgets.HTML(), ipywidgets.HTML()
-        self.measured = Plot() if self.captures else None
+        self.plot, self.measured = Plot(), Plot() if self.captures else None
+        self.table, self.agreement, self.note = (ipywidgets.HTML() for _ in range(3))
         super().__init__(
             f"memory strata: {plan.encoder}",
             panels.controls(self.sharing),
             self.plot,
             self.table,
-            *([self.measured] if self.measured else []),
+            *([self.measured, self.agreement] if self.measured else []),
             self.note,
         )
         if self.measured:
-            self.measured.draw(compared(self.captures, costs), _agreement(self.captures, costs))
-        said = _agreement(self.captures, costs) if self.captures else "no capture on record for it"
-        self.note.value = panels.note(f"{said}; {panels.priced(costs)}")
+            told = f"Slab and pool bytes of {len(self.captures)} captures over their tokens, and predicted"
+            self.measured.draw(curves.bytes_by_capacity(self.captures, costs), told)
+            self.agreement.value = _compared(self.captures[-1], costs)
+        said = "" if self.captures else "no capture on record for it; "
+        self.note.value = panels.note(said + panels.priced(costs))
         self.sharing.observe(self._show, "value")
         self.observe(self._show, "plan")
         self.plan = plan
@@ -66,9 +70,10 @@ class MemoryStrata(panels.Panel):
         private = added(self.plan, self.costs, sharing=False)
         self.held = shared if self.sharing.value else private
         total = sum(m.total_bytes for m in self.held) / MIB
-        self.plot.draw(
-            drawing(self.plan, self.held, private),
+        self.plot.fill(
+            sketch(),
             f"Stacked bars of {len(self.held)} graphs, {total:,.0f} MiB in all",
+            traces=_heights(self.plan, self.held, private),
         )
         rows = [_row("shared", shared), _row("each graph its own", private)]
         columns = ("predicted, MiB", *PARTS, "in all")
@@ -110,20 +115,15 @@ def _part(memory: Memory, part: str) -> float:
 
 
 def _name(graph: Capacity) -> str:
-    return f"{graph.tokens:,} x{graph.items}"
+    return f"{graph.tokens:,} {template.TIMES}{graph.items}"
 
 
-def drawing(plan: Plan, held: Sequence[Memory], private: Sequence[Memory]) -> go.Figure:
+@cache
+def sketch() -> Sketch:
     """Bars by graph; an outline where a graph sees what another one owns."""
-    kept = range(len(held))[-MOST_BARS:]
-    names = [_name(plan.graphs[i]) for i in kept]
-    bars = [_bar(part, names, [_part(held[i], part) for i in kept]) for part in PARTS]
-    spared = [(private[i].total_bytes - held[i].total_bytes) / MIB for i in kept]
     outline = go.Bar(
         uid="spared",
         name="seen through the largest graph's slab and pool: costs nothing",
-        x=names,
-        y=spared,
         marker={
             "color": "rgba(0,0,0,0)",
             "line": {"width": 1.5, "color": template.PART_COLOURS["pool"]},
@@ -131,79 +131,52 @@ def drawing(plan: Plan, held: Sequence[Memory], private: Sequence[Memory]) -> go
         },
         hovertemplate="%{x}: %{y:,.0f} MiB not taken<extra></extra>",
     )
-    drawn = template.figure(*bars, outline, x="graph: token budget x items", y="device memory, MiB")
+    bars = [_bar(part) for part in PARTS]
+    drawn = template.figure(*bars, outline, x=f"graph: token budget {template.TIMES} items", y="device memory, MiB")
     drawn.update_xaxes(type="category").update_yaxes(rangemode="tozero")
-    return drawn.update_layout(barmode="stack", uirevision="kept", margin={"t": 60})
+    return Sketch(drawn.update_layout(barmode="stack", uirevision="kept", margin={"t": 60}))
+
+
+def _heights(plan: Plan, held: Sequence[Memory], private: Sequence[Memory]) -> dict[str, Values]:
+    """Bars of the largest graphs, by part."""
+    kept = range(len(held))[-MOST_BARS:]
+    names = [_name(plan.graphs[i]) for i in kept]
+    spared = [(private[i].total_bytes - held[i].total_bytes) / MIB for i in kept]
+    parts = {part: [_part(held[i], part) for i in kept] for part in PARTS}
+    return {uid: {"x": names, "y": y} for uid, y in {**parts, "spared": spared}.items()}
 
 
 _PATTERNS = {"slabs": "", "pool": "", "driver": "x"}
 
 
-def _bar(part: str, names: Sequence[str], values: Sequence[float], **more: Any) -> go.Bar:
+def _bar(part: str) -> go.Bar:
     return go.Bar(
         uid=part,
         name=part,
-        x=names,
-        y=values,
         marker={
             "color": template.PART_COLOURS[part],
             "pattern": {"shape": _PATTERNS[part], "size": 5, "fillmode": "overlay"},
         },
         hovertemplate=f"{part} %{{y:,.1f}} MiB<extra>%{{x}}</extra>",
-        **more,
     )
 
 
 def captures(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Recorded captures with their bytes, one a capacity, smallest first."""
+    """Recorded captures with their bytes, one a capacity, smallest first: of the body that costs are of."""
     found = {
         m.capacity: m
-        for m in measurements
+        for m in readings.preferred(measurements)
         if m.route is Route.CAPTURE and m.capacity is not None and m.memory is not None
     }
     return [found[capacity] for capacity in sorted(found)]
 
 
-def _both(measurement: Measurement, costs: Costs) -> tuple[Memory, Memory]:
-    assert measurement.capacity is not None and measurement.memory is not None
-    plan = Plan(graphs=(measurement.capacity,), encoder=measurement.encoder)
-    return costs.memory(plan), measurement.memory
-
-
-def compared(found: Sequence[Measurement], costs: Costs) -> go.Figure:
-    """Predicted and measured bytes of single captures, side by side."""
-    both = [_both(m, costs) for m in found]
-    names = [_name(m.capacity) for m in found if m.capacity is not None]
-    lines = [
-        go.Scatter(
-            uid=f"{what} {part}",
-            name=f"{part}, {what}",
-            x=names,
-            y=[_part(pair[index], part) for pair in both],
-            mode="lines" if what == "predicted" else "markers",
-            line={"color": template.PART_COLOURS[part], "dash": _DASHES[part]},
-            marker={"color": template.PART_COLOURS[part], "symbol": _SYMBOLS[part], "size": 9},
-            hovertemplate=f"{part} {what} %{{y:,.1f}} MiB<extra>%{{x}}</extra>",
-        )
-        for index, what in enumerate(("predicted", "measured"))
-        for part in PARTS
-    ]
-    drawn = template.figure(*lines, x="capture alone: token budget x items", y="device memory, MiB")
-    drawn.update_xaxes(type="category").update_yaxes(rangemode="tozero")
-    return drawn.update_layout(margin={"t": 84})
-
-
-_DASHES = {"slabs": "solid", "pool": "dash", "driver": "dot"}
-_SYMBOLS = {"slabs": "circle", "pool": "square", "driver": "diamond"}
-
-
-def _agreement(found: Sequence[Measurement], costs: Costs) -> str:
-    """How far prediction is from the largest capture, in words."""
-    predicted, measured = _both(found[-1], costs)
-    ratio = predicted.total_bytes / max(1, measured.total_bytes)
-    assert found[-1].capacity is not None
-    return (
-        f"the largest capture on record, {found[-1].capacity.tokens:,} tokens, took "
-        f"{measured.total_bytes / MIB:,.0f} MiB; predicted {predicted.total_bytes / MIB:,.0f} MiB "
-        f"({ratio - 1:+.0%})"
-    )
+def _compared(captured: Measurement, costs: Costs) -> str:
+    """HTML of one recorded capture: predicted and measured bytes by what holds them, and the difference."""
+    assert captured.capacity is not None and captured.memory is not None
+    predicted = costs.memory(Plan(graphs=(captured.capacity,), encoder=captured.encoder))
+    rows = [_row("predicted", [predicted]), _row("measured", [captured.memory])]
+    off = predicted.total_bytes / max(1, captured.memory.total_bytes) - 1
+    rows.append(["predicted over measured", "", "", "", f"{off:+.1%}"])
+    where = f"{captured.capacity.tokens:,} tokens alone, MiB"
+    return panels.table((where, *PARTS, "in all"), rows)

@@ -20,6 +20,7 @@ from encgraph.widgets.plots import Plot
 _PATTERNS = {Route.REPLAY: "", Route.FALLBACK: "x", Route.EAGER: "/", Route.CAPTURE: "."}
 
 
+COLUMNS = ("step", "items", "real tokens", "budget", "fill", "why eager", "kernels", "time, ms")
 MOST_KERNELS = 2000
 """Kernels drawn for a batch, the longest ones; the tables count all of them."""
 
@@ -90,7 +91,7 @@ class Timeline(panels.Panel):
         self.plot, self.table = Plot(), ipywidgets.HTML()
         self.modules = ipywidgets.HTML()
         super().__init__(
-            f"timeline: batches run {len(self.batches):,}, steps {sum(map(len, self.batches)):,}",
+            f"timeline: {sum(map(len, self.batches)):,} steps of {len(self.batches):,} batches",
             panels.controls(self.batch),
             self.plot,
             self.table,
@@ -103,8 +104,7 @@ class Timeline(panels.Panel):
         batch = self.batches[self.batch.value - 1]
         total = sum(p.timed.ms for p in batch)
         self.plot.draw(drawing(batch), f"{len(batch)} steps, {total:.2f} ms, end to end")
-        columns = ("step", "items", "real tokens", "budget", "fill", "why eager", "kernels", "time")
-        self.table.value = panels.table(columns, [_row(n, p) for n, p in enumerate(batch, 1)])
+        self.table.value = panels.table(COLUMNS, [_row(n, p) for n, p in enumerate(batch, 1)])
         self.modules.value = _by_module([k for p in batch for k in p.kernels])
 
     def tables(self) -> list[str]:
@@ -121,9 +121,9 @@ def _row(number: int, shown: Profiled) -> list[str]:
         f"{step.real_tokens:,}",
         "" if budget is None else f"{budget:,}",
         "" if budget is None else f"{step.real_tokens / budget:.0%}",
-        step.reason or "",
+        traces.why_eager(step),
         f"{len(shown.kernels):,}" if shown.kernels else "",
-        f"{shown.timed.ms:.3g} ms",
+        f"{shown.timed.ms:.3g}",
     ]
 
 
@@ -152,7 +152,10 @@ def drawing(steps: Sequence[Profiled]) -> go.Figure:
         autorange="reversed",
         type="category",
         categoryorder="array",
-        categoryarray=[name for n, p in enumerate(steps, 1) for name in _rows(n, p)],
+        # a row of kernels only where there are some: plotly keeps room for every name here
+        categoryarray=[
+            name for n, p in enumerate(steps, 1) for name in _rows(n, p)[: 1 + bool(p.kernels)]
+        ],
     )
     return drawn.update_layout(
         barmode="overlay", height=140 + 34 * rows, uirevision="kept", bargap=0.25
@@ -215,7 +218,7 @@ def _bars(steps: Sequence[TimedStep]) -> list[go.Bar]:
 
 def _bar(number: int, timed: TimedStep, name: str, *, start: float, ms: float) -> go.Bar:
     step, padding = timed.step, name == "share of padding"
-    colour = template.STRATEGY_COLOURS["vllm"] if padding else template.ROUTE_COLOURS[step.route]
+    colour = template.PADDING if padding else template.ROUTE_COLOURS[step.route]
     budget = f" of {step.token_budget:,}" if step.token_budget else ""
     return go.Bar(
         uid=template.uid(f"step {number} {name}"),

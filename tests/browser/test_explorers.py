@@ -94,8 +94,9 @@ def test_slider_and_handles_of_the_explorer_give_what_the_library_computes(
     expect(page.locator(".encgraph-plot [role=img]").nth(3)).to_have_attribute(
         "aria-label", re.compile(f"^Stacked bars of {len(moved.graphs)} graphs")
     )
-    drawing = ruler.drawing(known, moved, known.judged(moved))
-    [padding] = [trace.y for trace in drawing.data if trace.name == "padding"]
+    view = ruler.BudgetRuler(known, count=2)
+    view.plot.tokens = [tokens, *view.plot.tokens[1:]]
+    [padding] = [trace.y for trace in view.plot.figure.data if trace.name == "padding"]
     assert padding_drawn(page) == pytest.approx(list(padding))
     ranks_follow_the_rule(page, known)
     page.get_by_label("plan for").select_option("vllm")

@@ -1,0 +1,178 @@
+"""Make again every record that needs a card, a step at a time, each within a time limit of its own.
+
+    python benchmarks/on_card.py --steps inside,record,bench --out out/card
+    torchrun is started by the steps that need two cards: --steps two_cards,two_cards_rules
+
+A step writes into `data/measurements` of this checkout, so that the next one plans by it; what changed there
+is copied to OUT, with a log a step. A step that fails or runs out of time does not stop the others.
+vLLM's own manager is compared where --vllm names the folder of its two files; see `vllm_manager`.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from encgraph import datadir
+
+ENCODER = "qwen3-vl-8b"
+COMPARED = (
+    "eager,eager_varlen,eager_compiled,vllm,vllm_tuned,encgraph_plain,encgraph,ladder_kernels"
+)
+TESTS = (
+    "-q -p no:cacheprovider -n 12 tests --ignore tests/browser --ignore tests/test_notebooks.py "
+    "--ignore tests/test_papers.py --ignore tests/test_environment.py --ignore tests/test_house.py"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A command, its words apart by blanks; DATA, REQUESTS, VLLM stand for what the caller names."""
+
+    name: str
+    seconds: int
+    """Limit; the usual time is about half."""
+    command: str
+
+
+def _step(name: str, seconds: int, command: str) -> Step:
+    return Step(name=name, seconds=seconds, command=command)
+
+
+TWO = "-m torch.distributed.run --nproc-per-node 2 benchmarks/data_parallel.py"
+STEPS = (
+    _step("inside", 270, f"benchmarks/inside_the_tower.py --encoder {ENCODER} --out DATA"),
+    _step("record", 150, f"-m encgraph record --encoder {ENCODER} --body fused --out data"),
+    _step(
+        "bench",
+        560,
+        f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} --out DATA",
+    ),
+    _step(
+        "bench_mix",
+        300,
+        "benchmarks/vllm_agreement.py VLLM REQUESTS/mix.json --fit-on builtin:mix --count 80 "
+        "--strategies eager_varlen,eager_compiled,vllm,encgraph_plain,encgraph --out DATA",
+    ),
+    _step("ladder", 560, "benchmarks/ladder.py REQUESTS/servegen.json --runs 1 --out DATA"),
+    _step(
+        "capture",
+        240,
+        f"benchmarks/capture_time.py builtin:servegen --encoder {ENCODER} --out DATA",
+    ),
+    _step(
+        "run",
+        120,
+        f"-m encgraph run builtin:servegen --encoder {ENCODER} --strategy encgraph --count 120 "
+        "--out OUT/run",
+    ),
+    _step("tests", 240, f"-m pytest {TESTS}"),
+    _step("encoders", 420, "benchmarks/encoder_table.py --out data --seconds 400"),
+    _step(
+        "first_token",
+        240,
+        "benchmarks/time_to_first_token.py builtin:servegen --model qwen3-vl-8b --out data",
+    ),
+    _step(
+        "first_token_2b",
+        180,
+        "benchmarks/time_to_first_token.py builtin:servegen --model qwen3-vl-2b --out data",
+    ),
+    _step(
+        "two_cards",
+        300,
+        f"{TWO} REQUESTS/servegen.json REQUESTS/mix.json --max-items 320 --out DATA",
+    ),
+    _step(
+        "two_cards_rules",
+        200,
+        f"{TWO} REQUESTS/servegen.json --strategies encgraph --max-items 320 --rules "
+        "longest_first,tokens,round_robin,count,patches --gathers padded,uneven "
+        "--name data_parallel_rules --out DATA",
+    ),
+    _step(
+        "two_cards_336",
+        150,
+        f"{TWO} images:336x336x20 --bursts requests --smallest 512 --largest 4864 --items 8 "
+        "--attention cudnn --strategies eager,eager_varlen,vllm,encgraph --name data_parallel_336 "
+        "--out DATA",
+    ),
+    _step("two_cards_tests", 120, "-m pytest -q -p no:cacheprovider tests/test_parallel.py"),
+)
+
+
+def run(step: Step, given: argparse.Namespace) -> str:
+    """Run a step and say how it ended."""
+    places = {
+        "DATA": str(datadir.root() / "measurements" / given.card),
+        "REQUESTS": str(given.requests),
+        "VLLM": str(given.vllm or ".") + ("" if given.vllm else " --no-manager"),
+        "OUT": str(given.out),
+    }
+    words = step.command
+    for name, place in places.items():
+        words = words.replace(name, place)
+    started = time.monotonic()
+    with (given.out / f"{step.name}.log").open("w") as log:
+        # A group of its own, so that what a step started ends with it.
+        process = subprocess.Popen(
+            [sys.executable, *words.split()],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "NCCL_NVLS_ENABLE": "0"},
+        )
+        try:
+            ended = f"exit {process.wait(step.seconds)}"
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            ended = "out of time"
+    return f"{ended} after {time.monotonic() - started:.0f} s"
+
+
+def changed_since(since: float, out: Path) -> None:
+    """Copy the records that changed to OUT."""
+    for file in sorted(datadir.root().rglob("*.json*")):
+        if file.stat().st_mtime >= since:
+            target = out / "data" / file.relative_to(datadir.root())
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, target)
+
+
+def main() -> None:
+    """Run it from the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", required=True, help=", ".join(step.name for step in STEPS))
+    parser.add_argument("--requests", type=Path, default=Path(), help="folder of request lists")
+    parser.add_argument("--vllm", type=Path, help="folder of vLLM's manager")
+    parser.add_argument("--card", default="h200")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after")
+    parser.add_argument("--tail", type=int, default=12, help="lines of each log to print")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    known = {step.name: step for step in STEPS}
+    unknown = [name for name in given.steps.split(",") if name not in known]
+    if unknown:
+        parser.error(f"--steps must be of {', '.join(known)}, got {unknown[0]!r}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    since, started = time.time(), time.monotonic()
+    for name in given.steps.split(","):
+        if time.monotonic() - started > given.seconds:
+            print(f"{name:18} not started: {given.seconds:.0f} s have passed", flush=True)
+            continue
+        print(f"{name:18} {run(known[name], given)}", flush=True)
+        tail = (given.out / f"{name}.log").read_text(errors="replace").splitlines()[-given.tail :]
+        print("\n".join(f"    {line[:220]}" for line in tail), flush=True)
+        changed_since(since, given.out)
+
+
+if __name__ == "__main__":
+    main()

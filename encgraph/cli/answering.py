@@ -1,0 +1,86 @@
+"""Measure the time to first token of a whole model and write it: `bench --first-token`."""
+
+from collections.abc import Sequence
+
+from encgraph import first_token, handles, store, strategies, systems, tabular
+from encgraph.cli import benching, machines, output
+from encgraph.cli.benching import Wanted
+from encgraph.errors import require
+from encgraph.loads import Load
+from encgraph.model_runner import models
+from encgraph.results import Measurement
+
+CPU_SAMPLES, CARD_SAMPLES = 10, 50
+"""Of the jitter; few on a CPU, which proves no latency."""
+CPU_CONCURRENCY, CARD_CONCURRENCY = "1,4", "1,4,16"
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read how many requests a batch has, each number once.
+
+    Raises:
+        ValueError: If the text is no such list.
+
+    >>> numbers("1,4,16")
+    (1, 4, 16)
+    """
+    words = [word.strip() for word in text.split(",")]
+    require(
+        all(word.isdecimal() and int(word) >= 1 for word in words),
+        f"concurrency must be whole numbers from 1 joined by commas, such as 1,4,16, got {text!r}",
+    )
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
+    """Measure, write one line a figure, and print the summaries; budgets as `encgraph_plain` fits them."""
+    known = sorted(models.TEXT_SIZES)
+    require(
+        wanted.encoder in models.TEXT_SIZES,
+        f"the first token needs a whole model, known for encoders {known}, got {wanted.encoder!r}",
+    )
+    machine = machines.chosen(wanted.backend)
+    on_card = machine.backend == "cuda"
+    small = sorted(machines.STAND_IN)
+    require(
+        on_card or wanted.encoder in machines.STAND_IN,
+        f"off a card the first token is measured of {small} alone, whose weights a CPU can run, "
+        f"got {wanted.encoder!r}",
+    )
+    counts = numbers(concurrency or (CARD_CONCURRENCY if on_card else CPU_CONCURRENCY))
+    prepared = benching.prepare(wanted, machine)
+    lines = first_token.run(
+        prepared.given.traffic,
+        prepared.setting,
+        plan=systems.plan(strategies.ENCGRAPH_PLAIN, prepared.setting),
+        load=Load(
+            concurrency=counts,
+            repeats=wanted.repeats or machine.repeats,
+            samples=CARD_SAMPLES if on_card else CPU_SAMPLES,
+        ),
+        progress=output.bar,
+    )
+    file = prepared.file(lines[0].experiment)
+    store.write(file, lines)
+    if as_json:
+        found = {"file": str(file), "summaries": first_token.summaries(lines)}
+        output.machine(found | {"jitter": [m for m in lines if m.strategy == first_token.JITTER]})
+        return
+    output.console().print(handles.first_tokens(lines))
+    output.line(jitter(lines))
+    if not on_card:
+        output.line("latencies are the reference backend's on a CPU: no statement about a card")
+    output.line(f"written: {file}")
+
+
+def jitter(lines: Sequence[Measurement]) -> str:
+    """What alternating with fallbacks does to a replay's first token, in a sentence."""
+    found = next((m.numbers for m in lines if m.strategy == first_token.JITTER), None)
+    if found is None:
+        return "jitter: not measured, no prompt holds an image over every budget"
+    ms = {name: tabular.ms(value) for name, value in found.items()}
+    return (
+        f"jitter: p99 of a replayed prompt {ms['replay_alone_p99_ms']} alone, "
+        f"{ms['replay_alternating_p99_ms']} in turn with fallbacks; of a fallback "
+        f"{ms['fallback_alone_p99_ms']} and {ms['fallback_alternating_p99_ms']}"
+    )

@@ -1,0 +1,269 @@
+"""Measure the time to first token of a whole model: nothing graphed, the encoder, all, and the cache warm.
+
+One model with random weights. Four ways of running it are compared batch by batch, in turn; a batch
+is as many requests of the traffic as the concurrency says, answered together. Besides, the first tokens
+of a prompt that replays and of one over every budget, each alone and in turn: the jitter.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+
+from encgraph import handles, loads, measure, meters, sizes, systems
+from encgraph.encoders import inputs
+from encgraph.encoders.protocol import Input
+from encgraph.loads import Load
+from encgraph.model_runner import models
+from encgraph.model_runner.facts import CaptureReport, Options, StageTimes
+from encgraph.model_runner.gates import Gates
+from encgraph.model_runner.prompts import Prompt
+from encgraph.model_runner.runner import ModelRunner
+from encgraph.records import Plan
+from encgraph.results import Environment, Latency, Measurement
+from encgraph.sizes import Grid
+from encgraph.systems import Progress, Setting
+from encgraph.traffic import Traffic
+
+GATES = {
+    "eager": Gates(eager_only=True, timing=True),
+    "encoder_graphs": Gates(decoder_graphs=False, timing=True),
+    "all_graphs": Gates(timing=True),
+}
+WARM = "cache_warm"
+"""All graphs, every item in the cache already."""
+JITTER = "jitter"
+STAGES = ("preprocessing_ms", "encode_ms", "scatter_ms", "prefill_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Bench:
+    """What all measurements of one run share."""
+
+    model: Any
+    traffic: Traffic
+    setting: Setting
+    plan: Plan
+    load: Load
+    environment: Environment
+
+    @property
+    def extremes(self) -> tuple[Grid, ...]:
+        return loads.extremes(self.plan, self.setting.size, self.load)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request and its answer, those of the jitter among them."""
+        asked = [loads.tokens(request) for request in self.traffic.requests]
+        rule = self.setting.size.rule
+        asked += [loads.tokens([sizes.item(grid, rule)]) for grid in self.extremes]
+        return max(asked) + self.load.text_tokens + self.load.new_tokens
+
+    def runner(self, gates: Gates) -> ModelRunner:
+        options = Options(
+            backend=self.setting.backend,
+            attention=self.setting.attention,
+            batch_sizes=tuple(sorted(set(self.load.concurrency))),
+            length=self.longest,
+            cache_bytes=self.load.cache_bytes,
+        )
+        return ModelRunner(
+            model=self.model, size=self.setting.size, plan=self.plan, gates=gates, options=options
+        )
+
+    def prompt(self, values: Sequence[Input], *, seed: int) -> Prompt:
+        return loads.prompt(values, self.model.config, self.load, seed=seed)
+
+    def line(self, strategy: str, attention: str, **fields: Any) -> Measurement:
+        return Measurement(
+            experiment=f"{handles.FIRST_TOKEN}{self.setting.size.name}",
+            encoder=self.setting.size.name,
+            environment=self.environment,
+            strategy=strategy,
+            attention=attention,
+            traffic=self.traffic.name,
+            **fields,
+        )
+
+
+def run(
+    traffic: Traffic,
+    setting: Setting,
+    *,
+    plan: Plan,
+    load: Load,
+    progress: Progress = systems.silent,
+) -> list[Measurement]:
+    """Measure the first tokens of a model on a traffic.
+
+    Args:
+        traffic: The requests; those longer than the load allows are left out.
+        setting: Size, device, dtype, backend, seed.
+        plan: Of the encoder graphs.
+        load: What a request is besides its items.
+        progress: Wraps the batches of each concurrency.
+
+    Returns:
+        A line a captured part (`<strategy>/encoder`, `<strategy>/decoder`), for each strategy and
+        concurrency one line a batch and one with the latency over all, and one of the jitter where
+        a prompt can hold an image over every budget.
+
+    Raises:
+        ValueError: If no model of that name can be built, or too few requests fit.
+    """
+    kept = loads.fitting(traffic, load)
+    bench = _Bench(
+        model=models.named(
+            setting.size.name, device=setting.device, dtype=setting.dtype, seed=setting.seed
+        ),
+        traffic=kept,
+        setting=setting,
+        plan=plan,
+        load=load,
+        environment=meters.environment(str(setting.dtype).removeprefix("torch.")),
+    )
+    with ExitStack() as stack:
+        runners = {name: stack.enter_context(bench.runner(gates)) for name, gates in GATES.items()}
+        lines: list[Measurement] = []
+        for name, runner in runners.items():
+            if not runner.gates.eager_only:
+                lines += _captured(bench, name, runner)
+        runners[WARM] = runners["all_graphs"]
+        for concurrency in load.concurrency:
+            lines += _compared(bench, runners, concurrency, progress)
+        lines += _jitter(bench, runners["all_graphs"])
+    return lines
+
+
+def summaries(lines: Sequence[Measurement]) -> list[Measurement]:
+    """The line of each strategy and concurrency that speaks of all batches."""
+    return [m for m in lines if m.request is None and m.latency is not None]
+
+
+def _attention(runner: ModelRunner) -> str:
+    return runner.encoders.encoder.spec.attention if runner.encoders else "auto"
+
+
+def _captured(bench: _Bench, name: str, runner: ModelRunner) -> list[Measurement]:
+    """Seconds, graphs and bytes of a capture, encoder and decoder apart."""
+    report: CaptureReport = runner.capture()
+    parts = {"encoder": report.encoder, "decoder": report.decoder}
+    return [
+        bench.line(
+            f"{name}/{part}",
+            _attention(runner),
+            memory=made.memory,
+            numbers={
+                "capture_s": made.seconds,
+                "graphs_count": made.graphs,
+                "key_value_bytes": report.key_value_bytes if part == "decoder" else 0,
+            },
+        )
+        for part, made in parts.items()
+    ]
+
+
+def _compared(
+    bench: _Bench, runners: Mapping[str, ModelRunner], concurrency: int, progress: Progress
+) -> Iterator[Measurement]:
+    """Every batch by every runner in an order that turns; a line a batch, and one for all."""
+    host = replace(bench.setting, device=torch.device("cpu"))
+    source = systems.batches(bench.traffic, host)
+    lines: dict[str, list[dict[str, float]]] = {name: [] for name in runners}
+    batches = range(len(bench.traffic.requests) // concurrency)
+    for index in progress(batches, f"concurrency {concurrency}"):
+        batch = [
+            bench.prompt(values, seed=index * concurrency + at)
+            for at, values in enumerate(islice(source, concurrency))
+        ]
+        for name, samples in _in_turn(runners, batch, load=bench.load, first=index).items():
+            lines[name].append(_medians(samples) | {"concurrency_count": concurrency})
+    for name, numbers in lines.items():
+        attention = _attention(runners[name])
+        for index, one in enumerate(numbers):
+            yield bench.line(name, attention, request=index, numbers=one)
+        yield bench.line(name, attention, **_summary(numbers))
+
+
+def _in_turn(
+    runners: Mapping[str, ModelRunner], batch: Sequence[Prompt], *, load: Load, first: int
+) -> dict[str, list[StageTimes]]:
+    """One batch by every runner, repeat by repeat; the first is a warm-up."""
+    samples: dict[str, list[StageTimes]] = {name: [] for name in runners}
+    names = list(runners)
+    for repeat in range(-1, load.repeats):
+        turn = (first + repeat) % len(names)
+        for name in names[turn:] + names[:turn]:
+            took = _times(runners[name], batch, new=load.new_tokens, is_warm=name == WARM)
+            if repeat >= 0:
+                samples[name].append(took)
+    return samples
+
+
+def _times(runner: ModelRunner, batch: Sequence[Prompt], *, new: int, is_warm: bool) -> StageTimes:
+    """One batch, its items known beforehand or not at all."""
+    assert runner.cache is not None
+    if is_warm:
+        runner.encode([value for prompt in batch for value in prompt.items])
+    else:
+        runner.cache.clear()
+    times = runner.generate(batch, new_tokens=new)[0].times
+    assert times is not None
+    return times
+
+
+def _medians(samples: Sequence[StageTimes]) -> dict[str, float]:
+    """Median of each stage, and of the encoder's share of the time to first token."""
+    names = (*STAGES, "first_token_ms", "encode_share_ratio")
+    found = {name: statistics.median(getattr(s, name) for s in samples) for name in names}
+    steps = [ms for s in samples for ms in s.decode_ms]
+    if steps:
+        found["decode_step_ms"] = statistics.median(steps)
+        found["decode_ms"] = statistics.median(sum(s.decode_ms) for s in samples)
+    return found
+
+
+def _summary(batches: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Latency of the first token over batches, and the mean of everything else."""
+    first = [numbers["first_token_ms"] for numbers in batches]
+    return {
+        "latency": Latency.of(first, clock="wall", warmups=1),
+        "numbers": {name: statistics.fmean(one[name] for one in batches) for name in batches[0]},
+    }
+
+
+def _jitter(bench: _Bench, runner: ModelRunner) -> Iterator[Measurement]:
+    """First tokens of a prompt that replays and of one over every budget, alone and in turn."""
+    if not bench.extremes or runner.cache is None:
+        return
+    dtype = bench.setting.dtype
+    small, huge = (
+        [bench.prompt([value], seed=at)]
+        for at, value in enumerate(
+            inputs.synthetic(bench.extremes, size=bench.setting.size, dtype=dtype)
+        )
+    )
+    kept = runner.cache
+
+    def first_token(batch: Sequence[Prompt]) -> object:
+        kept.clear()
+        return runner.generate(batch, new_tokens=1)
+
+    found = measure.jitter(
+        first_token, small, huge, device=bench.setting.device, samples=bench.load.samples
+    )
+    series = {
+        "replay_alone": found.replay_alone_ms,
+        "replay_alternating": found.replay_alternating_ms,
+        "fallback_alone": found.fallback_alone_ms,
+        "fallback_alternating": found.fallback_alternating_ms,
+    }
+    numbers: dict[str, float] = {}
+    for name, values in series.items():
+        latency = Latency.of(values, clock="wall")
+        numbers |= {f"{name}_p50_ms": latency.p50_ms, f"{name}_p99_ms": latency.p99_ms}
+    yield bench.line(JITTER, _attention(runner), numbers=numbers)

@@ -1,0 +1,219 @@
+"""Costs measured on captured graphs decide between replay and eager, and change nothing else."""
+
+import dataclasses
+import json
+import time
+
+import pytest
+import torch
+from helpers import RULE, TINY, batch, tiny
+from helpers_cli import TINY as TINY_ENCODER
+from helpers_cli import passes, photos
+from helpers_families import PACKED, built
+
+from encgraph import bench, calibrating, costs, exact, packing, sizes, strategies, systems, traffic
+from encgraph.encoders import inputs, registry
+from encgraph.errors import StaleBufferError
+from encgraph.layouts import Keep
+from encgraph.records import FallbackReason, Plan, Route
+from encgraph.runner import EncoderRunner
+from encgraph.systems import Setting
+
+CPU = torch.device("cpu")
+
+
+class SlowEager:
+    """An adapter whose eager does its work several times over."""
+
+    def __init__(self, encoder, times):
+        self.encoder, self.times = encoder, times
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def eager(self, values):
+        for _ in range(self.times - 1):
+            self.encoder.eager(values)
+        return self.encoder.eager(values)
+
+
+def runner_of(encoder, *capacities, **options):
+    planned = Plan(graphs=capacities, encoder=encoder.spec.name)
+    made = EncoderRunner(encoder=encoder, plan=planned, backend="reference", **options)
+    made.capture()
+    return made
+
+
+def of(tokens, count=1):
+    grid = sizes.near_square_grid(tokens, RULE)
+    return inputs.synthetic([grid] * count, size=TINY)
+
+
+def routes(runner, values):
+    """Steps of one execute."""
+    steps, before = [], runner.observe
+
+    def observe(step):
+        steps.append(step)
+        return before(step)
+
+    runner.observe = observe
+    runner.execute(values)
+    runner.observe = before
+    return steps
+
+
+def test_a_small_item_is_not_replayed_in_a_huge_graph():
+    # segments are bounded so that a CPU gets through; what counts is 64 tokens against 4,096
+    huge = sizes.capacity(4096, RULE, items=64, longest_segment=256)
+    with runner_of(tiny(), huge) as runner:
+        assert [s.route for s in routes(runner, of(64))] == [Route.REPLAY]
+        calibrating.calibrate(runner, TINY, limit_s=120, samples=1)
+        [step] = routes(runner, of(64))
+    assert step.route is Route.FALLBACK
+    assert step.reason is FallbackReason.EAGER_IS_FASTER
+
+
+def test_where_replay_is_faster_it_is_taken():
+    encoder = SlowEager(tiny(), times=6)
+    with runner_of(encoder, *(sizes.capacity(t, RULE, items=4) for t in (64, 256))) as runner:
+        found = calibrating.calibrate(runner, TINY, limit_s=60)
+        for values in (of(64), of(250), of(64, 4)):
+            assert {s.route for s in routes(runner, values)} == {Route.REPLAY}
+    load = calibrating.load_of(of(250))
+    assert found.eager_ms(load) > 2 * found.replay_ms(runner.plan.graphs[1], load)
+
+
+def test_the_costs_say_where_they_come_from_and_what_the_graphs_hold():
+    with runner_of(tiny(), sizes.capacity(64, RULE, items=1)) as runner:
+        found = calibrating.calibrate(runner, TINY, limit_s=60)
+    assert found.source.startswith("measured at capture on ")
+    assert "loop attention" in found.source
+    assert found.recorded
+    assert found.pool_bytes_per_patch == found.driver_bytes_per_graph == 0
+
+
+def test_outputs_are_the_same_before_and_after():
+    graphs_of = [sizes.capacity(t, RULE, items=4) for t in (64, 256)]
+    values = batch([(8, 8), (12, 16)], tiny())
+    with runner_of(tiny(), *graphs_of) as runner:
+        before = runner.execute(values)
+        [lent] = runner.borrow(values[:1])
+        calibrating.calibrate(runner, TINY, limit_s=60)
+        with pytest.raises(StaleBufferError):
+            lent.tensor()
+        runner.pack_by(lambda plan: packing.packer(plan, rule="ascending"))
+        after = runner.execute(values)
+    for one, other in zip(before, after, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one.tensors, other.tensors, strict=True))
+
+
+def test_too_little_time_is_an_error_and_the_runner_packs_as_before():
+    with runner_of(tiny(), sizes.capacity(256, RULE, items=4)) as runner:
+        with pytest.raises(ValueError, match=r"4 replays and 3 eager runs, got 0 and 0 in 0 s"):
+            calibrating.calibrate(runner, TINY, limit_s=0)
+        assert [s.route for s in routes(runner, of(64))] == [Route.REPLAY]
+
+
+def test_nothing_is_begun_after_the_limit():
+    capacities = [sizes.capacity(t, RULE, items=16) for t in (128, 256, 512, 1024)]
+    with runner_of(tiny(), *capacities) as runner:
+        start = time.perf_counter()
+        runner.encoder.eager(of(1024))
+        slowest_s = time.perf_counter() - start
+        start = time.perf_counter()
+        try:
+            calibrating.calibrate(runner, TINY, limit_s=1)
+        except ValueError as error:
+            assert "raise its limit" in str(error)
+        assert time.perf_counter() - start < 1 + 20 * slowest_s
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_every_packed_family_can_be_calibrated(name):
+    size = sizes.named(name)
+    low = size.rule.min_tokens
+    graph = sizes.capacity(max(4 * low, 64), size.rule, items=4)
+    encoder = built(name, attention="loop")
+    with runner_of(encoder, graph) as runner:
+        found = calibrating.calibrate(runner, size, limit_s=60, samples=2)
+        load = calibrating.load_of(
+            inputs.synthetic([sizes.near_square_grid(low, size.rule)], size=size)
+        )
+        assert found.eager_ms(load) > 0
+        assert found.replay_ms(graph, load) > 0
+
+
+@pytest.mark.parametrize("name", ["siglip-tiny", "bert-tiny", "siglip2-naflex-tiny"])
+def test_other_layouts_are_refused_by_name(name):
+    size = sizes.named(name)
+    encoder = registry.named(name, device=CPU, dtype=torch.float32)
+    graph = sizes.capacity(2 * size.rule.max_tokens, size.rule, items=2)
+    with (
+        runner_of(encoder, graph) as runner,
+        pytest.raises(ValueError, match=f"packed image grids, got '{name}' of the '{size.layout}'"),
+    ):
+        calibrating.calibrate(runner, size)
+
+
+def test_what_is_not_captured_from_a_plan_is_refused():
+    encoder = tiny()
+    none = EncoderRunner(encoder=encoder, plan=Plan(graphs=(), encoder=TINY.name))
+    with pytest.raises(ValueError, match="graphs of a plan, captured"):
+        calibrating.calibrate(none, TINY)
+    with EncoderRunner(
+        encoder=encoder,
+        plan=none.plan,
+        backend="reference",
+        layouts=lambda e: exact.open_set(e, keep=Keep(), backend="reference"),
+    ) as runner:
+        runner.capture()
+        with pytest.raises(ValueError, match="leave exact layouts alone"):
+            calibrating.calibrate(runner, TINY)
+
+
+def test_graphs_under_the_smallest_item_are_refused():
+    with (
+        runner_of(tiny(), sizes.capacity(16, RULE, items=1)) as runner,
+        pytest.raises(ValueError, match=r"smallest item of 'qwen3-vl-tiny', 64 tokens.*\(16,\)"),
+    ):
+        calibrating.calibrate(runner, TINY)
+
+
+@pytest.fixture
+def setting():
+    return Setting(
+        size=TINY,
+        device=CPU,
+        dtype=torch.float32,
+        backend="reference",
+        costs=costs.modelled(sizes.named("qwen3-vl-8b")),
+        fit_on=traffic.read("builtin:coco", TINY, count=30, seed=4).requests,
+        largest=512,
+        max_graphs=2,
+        calibrate=True,
+    )
+
+
+def test_a_setting_calibrates_what_packs_by_predicted_time_and_bench_says_so(setting):
+    drawn = traffic.read("builtin:coco", TINY, count=1, seed=3)
+    chosen = [strategies.VLLM, strategies.ENCGRAPH_PLAIN]
+    lines = bench.run(drawn, chosen, dataclasses.replace(setting, largest=256), repeats=1)
+    found = bench.summaries(lines)
+    assert found["vllm"].costs is None
+    assert found["encgraph_plain"].costs.startswith("measured at capture on ")
+
+
+def test_without_it_the_costs_of_the_setting_are_named(setting):
+    strategy, plain = strategies.ENCGRAPH_PLAIN, dataclasses.replace(setting, calibrate=False)
+    with systems.runner(strategy, plain) as made:
+        made.capture()
+        assert systems.calibrated(made, strategy, plain).source == plain.costs.source
+
+
+def test_run_calibrates_and_its_report_says_so(tmp_path):
+    folder, out = photos(tmp_path / "photos", (256, 256), (256, 320)), tmp_path / "out"
+    passes("run", folder, *TINY_ENCODER, "--backend", "reference", "--calibrate", "--out", out)
+    source = json.loads((out / "report.json").read_text())["encoder"]["costs"]
+    assert source.startswith("measured at capture on ")
+    assert f"Packed by costs {source}." in (out / "report.html").read_text()

@@ -1,0 +1,149 @@
+"""Time to first token of the tiny model on the reference backend: which lines come, and that they fit together."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import RULE, TINY, plan
+from helpers_cli import error, passes, photos, read_json
+
+from encgraph import costs, first_token, loads, sizes, store
+from encgraph.cli import answering
+from encgraph.encoders import inputs
+from encgraph.loads import Load
+from encgraph.model_runner import models
+from encgraph.records import Item, Modality, Plan
+from encgraph.results import Measurement
+from encgraph.sizes import Grid
+from encgraph.systems import Setting
+from encgraph.traffic import Traffic
+
+SMALL = Load(concurrency=(1, 2), text_tokens=5, new_tokens=3, max_tokens=256, repeats=2, samples=2)
+WAYS = ["eager", "encoder_graphs", "all_graphs", "cache_warm"]
+CLIP = sizes.item(Grid(2, 16, 16), RULE, modality=Modality.VIDEO)
+
+
+def image(*side: int) -> Item:
+    return sizes.item(Grid(1, *side), RULE)
+
+
+def requests(*members: tuple[Item, ...]) -> Traffic:
+    return Traffic(name="mine", source="mine", encoder=TINY.name, requests=members)
+
+
+def setting() -> Setting:
+    return Setting(
+        size=TINY,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        backend="reference",
+        costs=costs.modelled(TINY),
+        fit_on=(),
+        largest=64,
+    )
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Measurement]:
+    traffic = requests((image(16, 16), image(8, 8)), (CLIP,), (image(40, 40),), (image(16, 16),))
+    return first_token.run(traffic, setting(), plan=plan(16, 64), load=SMALL)
+
+
+def test_every_way_has_a_line_a_batch_and_one_for_all(lines: list[Measurement]) -> None:
+    found = [(m.strategy, m.numbers["concurrency_count"]) for m in first_token.summaries(lines)]
+    assert found == [(way, count) for count in (1, 2) for way in WAYS]
+    batches = [m for m in lines if m.request is not None]
+    assert len(batches) == len(WAYS) * (3 + 1)  # three requests fit, one batch of two
+    assert {m.traffic for m in lines} == {"mine"}
+    assert {m.experiment for m in lines} == {"time_to_first_token-qwen3-vl-tiny"}
+    assert {m.environment.gpu for m in lines} == {None}
+
+
+def test_the_stages_make_up_the_first_token(lines: list[Measurement]) -> None:
+    for line in [m for m in lines if m.request is not None]:
+        numbers = line.numbers
+        stages = sum(numbers[name] for name in first_token.STAGES)
+        assert stages > 0
+        assert 0 < numbers["encode_share_ratio"] < 1
+        assert numbers["decode_ms"] > 0
+    for line in first_token.summaries(lines):
+        assert line.latency is not None
+        assert line.latency.mean_ms == pytest.approx(line.numbers["first_token_ms"])
+
+
+def test_a_warm_cache_leaves_the_encoder_little(lines: list[Measurement]) -> None:
+    share = {
+        m.strategy: m.numbers["encode_share_ratio"]
+        for m in first_token.summaries(lines)
+        if m.numbers["concurrency_count"] == 1
+    }
+    assert share["cache_warm"] < share["all_graphs"] / 2
+
+
+def test_captures_are_told_by_part(lines: list[Measurement]) -> None:
+    graphs = {m.strategy: m.numbers["graphs_count"] for m in lines if "graphs_count" in m.numbers}
+    assert graphs == {
+        "encoder_graphs/encoder": 2,
+        "encoder_graphs/decoder": 0,
+        "all_graphs/encoder": 2,
+        "all_graphs/decoder": 2,
+    }
+
+
+def test_jitter_is_of_a_replay_and_a_fallback_alone_and_in_turn(lines: list[Measurement]) -> None:
+    [line] = [m for m in lines if m.strategy == first_token.JITTER]
+    ways = ("replay_alone", "replay_alternating", "fallback_alone", "fallback_alternating")
+    assert set(line.numbers) == {f"{way}_{at}_ms" for way in ways for at in ("p50", "p99")}
+    assert min(line.numbers.values()) > 0
+
+
+def test_the_second_extreme_is_just_over_every_budget_and_fits_the_prompt() -> None:
+    small, over = (sizes.item(g, RULE).tokens for g in loads.extremes(plan(64), TINY, SMALL))
+    assert small <= 64 < over <= SMALL.room
+    assert loads.extremes(plan(256), TINY, SMALL) == ()
+    assert loads.extremes(Plan(graphs=(), encoder=TINY.name), TINY, SMALL) == ()
+
+
+def test_a_clip_has_a_timestamp_a_step_and_the_tokens_that_are_reckoned_with() -> None:
+    config = models.named("qwen3-vl-tiny", device="cpu", dtype=torch.float32).config
+    values = inputs.synthetic([CLIP, image(16, 16)], size=TINY)
+    made = loads.prompt(values, config, SMALL, seed=3)
+    assert len(made.token_ids) == loads.tokens([CLIP, image(16, 16)]) + SMALL.text_tokens
+    assert len(made.keys) == 2
+    assert loads.prompt(values, config, SMALL, seed=3).token_ids == made.token_ids
+    hashed = Load(is_hashed=True, text_tokens=5)
+    assert loads.prompt(values, config, hashed, seed=3).keys == ()
+
+
+def test_too_few_requests_for_a_batch_and_no_batch_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"concurrency 2 needs 2 .* 1 of 2 requests fit 256"):
+        loads.fitting(requests((image(16, 16),), (image(40, 40),)), SMALL)
+    with pytest.raises(ValueError, match=r"concurrency must be 1 or more requests, got \(\)"):
+        Load(concurrency=())
+
+
+def test_the_command_writes_the_lines_and_says_whose_latencies_they_are(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", *[(64, 64), (256, 320)] * 2)
+    command = ("bench", folder, "--encoder", "qwen3-vl-tiny", "--first-token")
+    command = (*command, "--backend", "reference", "--largest", "128", "--out", tmp_path)
+    said = passes(*command, "--concurrency", "1,2")
+    assert "latencies are the reference backend's on a CPU: no statement about a card" in said
+    assert "jitter: p99 of a replayed prompt" in said
+    found = store.load(None, "time_to_first_token-qwen3-vl-tiny", root=tmp_path)
+    assert len(first_token.summaries(found)) == 2 * len(WAYS)
+    made = read_json(*command, "--concurrency", "2")
+    assert [m["strategy"] for m in made["summaries"]] == WAYS
+    assert Path(made["file"]) == store.path(None, found[0].experiment, root=tmp_path)
+    assert len(store.read(Path(made["file"]))) < len(found)
+
+
+def test_what_the_command_cannot_measure_is_refused_in_a_line() -> None:
+    command = ("bench", "builtin:servegen", "--first-token", "--backend", "reference", "--encoder")
+    assert "known for encoders" in error(*command, "clip-tiny")
+    assert "of ['qwen3-vl-tiny'] alone" in error(*command, "qwen3-vl-8b")
+    assert "1,4,16, got '1,,2'" in error(*command, "qwen3-vl-tiny", "--concurrency", "1,,2")
+    assert "got '0'" in error(*command, "qwen3-vl-tiny", "--concurrency", "0")
+
+
+def test_jitter_that_was_not_measured_is_said() -> None:
+    assert answering.jitter([]).startswith("jitter: not measured")
