@@ -47,17 +47,21 @@ def _step(name: str, seconds: int, command: str) -> Step:
 TWO = "-m torch.distributed.run --nproc-per-node 2 benchmarks/data_parallel.py"
 STEPS = (
     _step("inside", 270, f"benchmarks/inside_the_tower.py --encoder {ENCODER} --out DATA"),
-    _step("record", 150, f"-m encgraph record --encoder {ENCODER} --body fused --out data"),
+    _step(
+        "record",
+        150,
+        f"-m encgraph record --encoder {ENCODER} --body fused --attention ATTENTION --out data",
+    ),
     _step(
         "bench",
         560,
-        f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} --out DATA",
+        f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} CHOSEN --out DATA",
     ),
     _step(
         "bench_mix",
         300,
         "benchmarks/vllm_agreement.py VLLM REQUESTS/mix.json --fit-on builtin:mix --count 80 "
-        "--strategies eager_varlen,eager_compiled,vllm,encgraph_plain,encgraph --out DATA",
+        "--strategies eager_varlen,eager_compiled,vllm,encgraph_plain,encgraph CHOSEN --out DATA",
     ),
     _step("ladder", 560, "benchmarks/ladder.py REQUESTS/servegen.json --runs 1 --out DATA"),
     _step(
@@ -72,7 +76,7 @@ STEPS = (
         "--out OUT/run",
     ),
     _step("tests", 240, f"-m pytest {TESTS}"),
-    _step("encoders", 420, "benchmarks/encoder_table.py --out data --seconds 400"),
+    _step("encoders", 420, "benchmarks/encoder_table.py --out data/measurements --seconds 400"),
     _step(
         "first_token",
         240,
@@ -113,6 +117,8 @@ def run(step: Step, given: argparse.Namespace) -> str:
         "REQUESTS": str(given.requests),
         "VLLM": str(given.vllm or ".") + ("" if given.vllm else " --no-manager"),
         "OUT": str(given.out),
+        "CHOSEN": "--attention ATTENTION --calibrate",
+        "ATTENTION": given.attention,
     }
     words = step.command
     for name, place in places.items():
@@ -154,6 +160,7 @@ def main() -> None:
     parser.add_argument("--requests", type=Path, default=Path(), help="folder of request lists")
     parser.add_argument("--vllm", type=Path, help="folder of vLLM's manager")
     parser.add_argument("--card", default="h200")
+    parser.add_argument("--attention", default="auto", help="of what does not name its own")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after")
     parser.add_argument("--tail", type=int, default=12, help="lines of each log to print")
     parser.add_argument("--out", type=Path, required=True)

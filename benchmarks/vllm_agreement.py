@@ -68,6 +68,9 @@ def main() -> None:
     parser.add_argument("--count", type=int)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-manager", action="store_true")
+    parser.add_argument(
+        "--calibrate", action="store_true", help="pack by costs measured at capture"
+    )
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     size, device = sizes.named(given.encoder), torch.device("cuda")
@@ -82,6 +85,7 @@ def main() -> None:
         fit_on=traffic.read(given.fit_on, size, count=4000, seed=1).requests,
         largest=given.largest,
         attention=given.attention,
+        calibrate=given.calibrate,
     )
     others = () if given.no_manager else (_manager(given.folder, setting),)
     lines = bench.run(

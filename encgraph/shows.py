@@ -36,7 +36,8 @@ def _plan(plan: Plan) -> Shown:
 
 def _packing(packed: Packing) -> Shown:
     title = (
-        f"Packing: {len(packed.bins)} replays, {len(packed.fallback)} items eager, "
+        f"Packing: {_counted(len(packed.bins), 'replay')}, "
+        f"{_counted(len(packed.fallback), 'item')} eager, "
         f"padding ratio {packed.padding_ratio:.3f}, replay rate {packed.replay_rate:.2f}"
     )
     rows = [
@@ -51,6 +52,10 @@ def _packing(packed: Packing) -> Shown:
     rows += [("eager", str(f.item), "", f.reason.value) for f in packed.fallback]
     columns = ("route", "items", "real tokens", "padding or reason")
     return Shown(title=title, columns=columns, rows=tuple(rows))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _indices(values: Sequence[int]) -> str:

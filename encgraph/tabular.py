@@ -5,6 +5,7 @@
 
 import html as escaping
 import importlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -107,11 +108,26 @@ def _noted(shown: Shown) -> list[str]:
     return [f"  ({shown.note})"] if shown.note else []
 
 
+_NUMBER = re.compile(r"-?[\d,.]+(%| [A-Za-z]{1,3})?")
+
+
+def _sides(shown: Shown) -> list[str]:
+    """Where each column's text stands: numbers at the right, so that their digits line up."""
+    columns = list(zip(*shown.rows, strict=True))
+    told = [[cell for cell in column if cell] for column in columns]
+    return ["right" if t and all(map(_NUMBER.fullmatch, t)) else "left" for t in told]
+
+
+def _cell(tag: str, text: str, side: str) -> str:
+    return f'<{tag} style="text-align:{side}">{_esc(text)}</{tag}>'
+
+
 def page(shown: Shown) -> str:
     """A card as HTML."""
-    head = "".join(f'<th style="text-align:left">{_esc(name)}</th>' for name in shown.columns)
+    sides = _sides(shown)
+    head = "".join(_cell("th", *pair) for pair in zip(shown.columns, sides, strict=False))
     rows = "".join(
-        "<tr>" + "".join(f'<td style="text-align:left">{_esc(cell)}</td>' for cell in row) + "</tr>"
+        "<tr>" + "".join(_cell("td", *pair) for pair in zip(row, sides, strict=True)) + "</tr>"
         for row in _few(shown.rows)
     )
     body = f"<table>{f'<tr>{head}</tr>' if head else ''}{rows}</table>" if shown.rows else ""

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 
 from encgraph.checks import checked, suite
 from encgraph.checks.subject import Subject
@@ -13,6 +15,8 @@ pytest_plugins = ["encgraph.checks.fixture"]
 ROOT = Path(__file__).parents[1]
 ADAPTERS = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+MASKS_UNDER_CAPTURE = Version(transformers.__version__) < Version("5.24")
+"""Whether the ViT of transformers makes a mask under capture alone, as 5.17 was seen to."""
 FIRST = ("__init__", "spec", "item_spec")
 
 
@@ -43,6 +47,10 @@ def test_the_adapter_has_under_40_lines():
 
 
 def test_the_adapter_passes_every_check_that_applies(names, check_encoder):
+    if MASKS_UNDER_CAPTURE:
+        with pytest.raises(pytest.fail.Exception, match="paths: .*masking_utils.py"):
+            check_encoder(names["build"]("cpu", torch.float32), names["make_inputs"])
+        return
     found = check_encoder(names["build"]("cpu", torch.float32), names["make_inputs"])
     assert {one.name for one in found if not one.passed} == {"boundaries", "clips", "last_row"}
 

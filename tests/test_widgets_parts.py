@@ -1,9 +1,10 @@
+import json
 from dataclasses import replace
 
 import pytest
 from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, cells, trace
 
-from encgraph import budgets, cards, codec, export, sizes, traces, widgets
+from encgraph import budgets, cards, codec, datadir, export, sizes, traces, widgets
 from encgraph.facts import TimedStep
 from encgraph.kernels import Kernel
 from encgraph.records import FallbackReason, Load, Modality, Plan, Route, Step
@@ -42,6 +43,24 @@ def test_measured_captures_are_drawn_beside_their_prediction() -> None:
     assert largest is not None
     only = Plan(graphs=(largest,), encoder=SIZE.name)
     assert predicted[-1] == priced.memory(only).slabs_bytes / 2**20
+
+
+def test_the_measured_row_is_what_the_record_says_of_the_body_that_was_priced() -> None:
+    lines = (datadir.root() / "measurements/h200/curve-qwen3-vl-8b.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row["route"] == "capture"]
+    plain = [row for row in rows if row["attention"] == "fa3" and not row["compiled"]]
+    largest = max(plain, key=lambda row: (row["capacity"]["tokens"], row["capacity"]["items"]))
+    held = [largest["memory"][f"{part}_bytes"] / 2**20 for part in ("slabs", "pool", "driver")]
+
+    plan = budgets.doubling(64, 256, target=TARGET)
+    strata = widgets.memory_strata(plan, cards.price(SIZE), cards.recorded(SIZE, "h200"))
+    assert strata.agreement is not None
+    title, predicted, measured, off = cells(strata.agreement.value)
+    assert title[0].startswith(f"{largest['capacity']['tokens']:,} tokens")
+    assert measured[1:] == [f"{mib:,.0f}" for mib in (*held, sum(held))]
+    priced = float(predicted[-1].replace(",", ""))
+    assert off[-1] == f"{priced / sum(held) - 1:+.1%}"
+    assert abs(priced / sum(held) - 1) < 0.05
 
 
 def test_the_break_even_map_agrees_with_the_costs() -> None:

@@ -15,7 +15,7 @@ _MOST_POINTS = 400
 def ladder(lines: Sequence[Measurement], *, quantile: str = "mean") -> go.Figure:
     """One bar a strategy, from stock eager to ours, each with its speed relative to stock eager.
 
-    A dashed line marks the arithmetic floor: the same work at the card's rate of matrix products.
+    A line behind the bars marks the arithmetic floor: the same work at the card's rate of matrix products.
 
     Args:
         lines: A bench.
@@ -43,7 +43,7 @@ def ladder(lines: Sequence[Measurement], *, quantile: str = "mean") -> go.Figure
     if quantile == "mean":
         drawn.add_vline(
             x=min(floors),
-            line={"color": template.INK, "dash": "dash", "width": 1.5},
+            line={"color": template.INK, "width": 1.5},
             annotation_text="arithmetic floor",
             annotation_position="top",
             layer="below",

@@ -32,7 +32,7 @@ def memory_by_part(memories: Mapping[str, Memory]) -> go.Figure:
     peaks = [m.peak_bytes / _MIB if m.peak_bytes is not None else None for m in memories.values()]
     peak = go.Scatter(
         uid="peak",
-        name="peak allocated during capture",
+        name="peak allocated",
         mode="markers",
         y=names,
         x=peaks,

@@ -123,7 +123,7 @@ def log_tokens(lowest: int, highest: int) -> dict[str, object]:
 def log_values(lowest: float, highest: float) -> dict[str, object]:
     """A logarithmic axis with a tick at 1, 2 and 5 times each power of ten, or at powers alone over a long range."""
     first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
-    steps = (1, 2, 5) if last - first < 4 else (1,)
+    steps = (1, 2, 5) if highest < 2000 * lowest else (1,)
     every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
     ticks = [tick for tick in every if lowest / 2 <= tick <= highest * 2]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,.6g}" for t in ticks]}

@@ -89,7 +89,7 @@ class BreakEven(panels.Panel):
         fixed = {
             "vLLM's doubling": self._doubled.prediction.by_request_ms,
             "eager": case.judged(case.off).prediction.by_request_ms,
-            "floor: a graph of exactly each size": case.exact_ms(),
+            "floor: exact graphs": case.exact_ms(),
             "floor: arithmetic": _arithmetic_ms(case),
         }
         self._fixed = {name: np.sort(ms) for name, ms in fixed.items()}
@@ -227,7 +227,7 @@ _LINES = {
     "this plan": (template.STRATEGY_COLOURS["ours"], "solid"),
     "vLLM's doubling": (template.STRATEGY_COLOURS["doubling"], "dash"),
     "eager": (template.ROUTE_COLOURS[Route.EAGER], "dashdot"),
-    "floor: a graph of exactly each size": ("#009E73", "dot"),
+    "floor: exact graphs": ("#009E73", "dot"),
     "floor: arithmetic": ("#CC79A7", "dot"),
 }
 

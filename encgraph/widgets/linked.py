@@ -158,7 +158,7 @@ class _Result(panels.Panel):
     """Whose rules the plan was made under; only vLLM's own are worth its flags."""
 
     def __init__(self) -> None:
-        wide = {"width": "100%", "height": "96px"}
+        wide = {"width": "calc(100% - 8px)", "height": "96px"}
         self.flags = ipywidgets.Textarea(
             description="vLLM flags", disabled=False, layout=wide, tooltip="select and copy"
         )

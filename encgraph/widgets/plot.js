@@ -30,7 +30,7 @@ async function receive(shared, message, buffers) {
 }
 
 // pixels between handles that both show what they say; nearer ones say it under the pointer or in focus
-const LABEL_ROOM = 44;
+const LABEL_ROOM = 34;
 
 function handles(model, plot, layer) {
   let sent = 0;
@@ -115,9 +115,11 @@ async function render({ model, el }) {
   label();
   const plotly = await library(model, el);
   const place = handles(model, plot, layer);
-  let busy = false, again = false;
+  let busy = false, again = false, stale = false, begun = false;
   const draw = async () => {
     if (!model.get("drawn")) return;
+    stale = !box.offsetWidth; // behind another tab: drawn once it is seen
+    if (stale) return;
     if (busy) { again = true; return; }
     busy = true;
     try {
@@ -126,6 +128,8 @@ async function render({ model, el }) {
       plot.style.height = `${layout.height ?? layout.template?.layout?.height ?? 340}px`;
       const font = { ...layout.font, color: getComputedStyle(box).color };
       await plotly.react(plot, data, { autosize: true, ...layout, font }, { responsive: true, displaylogo: false, displayModeBar: false });
+      if (!begun) plot.on("plotly_afterplot", place);
+      begun = true;
       place();
     } finally {
       busy = false;
@@ -135,8 +139,10 @@ async function render({ model, el }) {
   model.on("change:drawn", draw);
   model.on("change:tokens", () => plot._fullLayout && place());
   await draw();
-  plot.on?.("plotly_afterplot", place);
-  const watch = new ResizeObserver(() => plot._fullLayout && plotly.Plots.resize(plot));
+  const watch = new ResizeObserver(() => {
+    if (stale) draw();
+    else if (begun && box.offsetWidth) plotly.Plots.resize(plot);
+  });
   watch.observe(box);
   const theme = new MutationObserver(draw);
   theme.observe(document.body, { attributeFilter: ["data-jp-theme-name"] });

@@ -45,17 +45,18 @@ class MemoryStrata(panels.Panel):
             value=True,
             tip="off: buffers and a pool of its own for each graph",
         )
-        self.plot, self.measured = Plot(), Plot() if self.captures else None
-        self.table, self.agreement, self.note = (ipywidgets.HTML() for _ in range(3))
+        self.plot, self.table, self.note = Plot(), ipywidgets.HTML(), ipywidgets.HTML()
+        self.measured = Plot() if self.captures else None
+        self.agreement = ipywidgets.HTML() if self.captures else None
         super().__init__(
             f"memory strata: {plan.encoder}",
             panels.controls(self.sharing),
             self.plot,
             self.table,
-            *([self.measured, self.agreement] if self.measured else []),
+            *(part for part in (self.measured, self.agreement) if part is not None),
             self.note,
         )
-        if self.measured:
+        if self.measured and self.agreement:
             told = f"Slab and pool bytes of {len(self.captures)} captures over their tokens, and predicted"
             self.measured.draw(curves.bytes_by_capacity(self.captures, costs), told)
             self.agreement.value = _compared(self.captures[-1], costs)
@@ -132,7 +133,9 @@ def sketch() -> Sketch:
         hovertemplate="%{x}: %{y:,.0f} MiB not taken<extra></extra>",
     )
     bars = [_bar(part) for part in PARTS]
-    drawn = template.figure(*bars, outline, x=f"graph: token budget {template.TIMES} items", y="device memory, MiB")
+    drawn = template.figure(
+        *bars, outline, x=f"graph: token budget {template.TIMES} items", y="device memory, MiB"
+    )
     drawn.update_xaxes(type="category").update_yaxes(rangemode="tozero")
     return Sketch(drawn.update_layout(barmode="stack", uirevision="kept", margin={"t": 60}))
 
