@@ -101,8 +101,8 @@ def main() -> None:
                 line = codec.loads(Measurement, done.stdout.splitlines()[-1])
                 print(name, "warm" if warm else "cold", json.dumps(dict(line.numbers)), flush=True)
                 lines.append(line)
-    if given.out:
-        store.write(given.out / f"{lines[0].experiment}.jsonl", lines)
+                if given.out:
+                    store.write(given.out / f"{line.experiment}.jsonl", lines)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import torch
 from sharded_systems import Bench, Burst, System, line, pixels, run_burst, systems_of
 from tqdm import tqdm
 
-from encgraph import balance, cards, sharding, sizes, store, systems, traffic
+from encgraph import balance, sharding, sizes, store, strategies, systems, traffic
 from encgraph.parallel import gathering, ranks
 from encgraph.results import Measurement
 from encgraph.systems import Setting
@@ -59,9 +59,8 @@ def measured(bench: Bench, made: Sequence[System], source: str) -> Iterator[Meas
             continue
         for system in made:
             system.medians_ms, system.encode_ms, system.idle_ratios = [], [], []
-        for index in tqdm(
-            range(len(bursts)), desc=f"{name} {asked}", disable=bench.joined.rank > 0
-        ):
+        disable = True if bench.joined.rank else None  # on a terminal, of the first rank alone
+        for index in tqdm(range(len(bursts)), desc=f"{name} {asked}", disable=disable):
             run_burst(bench, made, pixels(bursts[index], bench, index), index)
         label = name if asked == "requests" else f"{name}-bursts-of-{asked}"
         yield from (line(bench, system, bursts, label) for system in made)
@@ -71,6 +70,7 @@ def main() -> None:
     """Run the comparison from the command line, on every rank."""
     given = arguments()
     size, dtype = sizes.named(given.encoder), getattr(torch, given.dtype)
+    priced = systems.prices(size, on="h200", attention=given.attention)
     with (
         ranks.connect(given.device, time_limit_s=given.time_limit_s) as joined,
         ExitStack() as stack,
@@ -80,8 +80,8 @@ def main() -> None:
             device=joined.device,
             dtype=dtype,
             backend=given.backend,
-            costs=cards.price(size, attention=given.attention),
-            priced=systems.prices(size, on="h200", attention=given.attention),
+            costs=priced(strategies.ENCGRAPH_PLAIN),
+            priced=priced,
             fit_on=traffic.read(given.fit_on, size, count=given.fit_count, seed=1).requests,
             largest=given.largest,
             attention=given.attention,

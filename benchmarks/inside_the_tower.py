@@ -13,7 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -22,21 +22,23 @@ import torch
 from torch.nn.functional import gelu, linear
 
 from encgraph import graphs, kernels, meters, profilers, sizes, store
-from encgraph.encoders import fusing, inputs, registry, rotating
+from encgraph.encoders import fusing, registry, rotating
 from encgraph.graphs import GraphSet
-from encgraph.records import Load, Plan, Route
+from encgraph.points import Recording
+from encgraph.records import Plan
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
 
 KINDS = (
     ("attention", r"flash|fmha|attention|prepare_varlen|softmax"),
-    ("products", r"gemm|nvjet|cutlass|cublas|splitk|addmm|mm"),
+    ("products", r"^(?!triton).*(gemm|nvjet|cutlass|cublas|splitk|mm)"),
     ("rotary", r"rotate|_cat_|chunk"),
     ("gelu", r"gelu|tanh"),
     ("norms", r"layer_?norm|rms"),
-    ("copies", r"memcpy|memset|copy|fill|cat"),
+    ("copies", r"^(?!triton).*(memcpy|memset|copy|fill|cat)"),
 )
-"""What a kernel is, by the first pattern that its name has; the rest is "other"."""
+"""What a kernel is, by the first pattern that its name has; the rest is "other". A compiler's kernels
+carry the names of all that went into them, a product's bias and a cast among others."""
 
 
 def _two_operations(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -102,37 +104,30 @@ def _body(bench: Bench, name: str) -> Iterator[Measurement]:
         failed = [g.failure for g in made.graphs if g.failure]
         if failed:
             raise RuntimeError(f"body {name!r} was not captured: {failed[0]}")
-        environment = meters.environment(str(bench.dtype).removeprefix("torch."))
-        clock = meters.device if bench.device.type == "cuda" else meters.wall
+        recording = Recording(
+            encoder=encoder,
+            size=bench.size,
+            environment=meters.environment(bench.dtype),
+            samples=bench.samples,
+        )
         for capacity in capacities:
             for parts in (1, 4):
                 if capacity.tokens // parts < bench.size.rule.min_tokens:
                     continue
-                batch = _batch(bench, capacity.tokens // parts, parts)
-                run = partial(made.replay, capacity, batch)
+                batch = recording.inputs(capacity.tokens // parts, parts)
                 profiled = parts == 1 and capacity.tokens in bench.kernels
-                yield Measurement(
+                run = partial(made.replay, capacity, batch)
+                yield replace(
+                    recording.replay(made, capacity, batch),
                     experiment=f"inside-{bench.size.name}",
-                    encoder=bench.size.name,
-                    environment=environment,
                     strategy=name,
-                    attention=encoder.spec.attention,
-                    compiled=compiled,
-                    fused=fused,
-                    route=Route.REPLAY,
-                    capacity=capacity,
-                    load=Load.of(value.item for value in batch),
-                    latency=clock(run, samples=bench.samples, warmups=3),
                     numbers=_kinds(made, run) if profiled else {},
                 )
 
 
-def _batch(bench: Bench, tokens: int, count: int) -> list[inputs.Input]:
-    side = int(tokens**0.5)
-    grid = sizes.near_square_grid(side * (tokens // side), bench.size.rule)
-    return inputs.synthetic(
-        [grid] * count, size=bench.size, device=bench.device, dtype=bench.dtype, seed=0
-    )
+def kind_of(name: str) -> str:
+    """What a kernel is, by its name."""
+    return next((kind for kind, pattern in KINDS if re.search(pattern, name, re.I)), "other")
 
 
 def _kinds(made: GraphSet, run: Callable[[], object]) -> dict[str, float]:
@@ -146,7 +141,7 @@ def _kinds(made: GraphSet, run: Callable[[], object]) -> dict[str, float]:
         found = kernels.from_trace(path)
     ms, count = Counter[str](), Counter[str]()
     for kernel in found:
-        kind = next((k for k, pattern in KINDS if re.search(pattern, kernel.name, re.I)), "other")
+        kind = kind_of(kernel.name)
         ms[kind] += kernel.ms
         count[kind] += 1
     for kernel in sorted(found, key=lambda k: -k.ms)[:12]:

@@ -10,10 +10,11 @@ in the same runs with `--strategies ladder,eager_varlen,eager_compiled`.
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
+from bars import until
 
 from encgraph import bench, cards, sizes, store, strategies, systems, traffic
 from encgraph.results import Measurement
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--count", type=int)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=inf, help="of a run; begin nothing after")
     parser.add_argument("--cpu", action="store_true", help="try it out, on the reference backend")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -91,7 +93,7 @@ def main() -> None:
             strategies.chosen(given.strategies),
             setting,
             repeats=given.repeats,
-            progress=lambda values, about: tqdm(values, desc=about, disable=None),
+            progress=until(given.seconds),
         )
         store.write(given.out / f"{lines[0].experiment}.jsonl", lines)
         print(table(lines))

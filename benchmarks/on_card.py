@@ -15,12 +15,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from encgraph import datadir
 
 ENCODER = "qwen3-vl-8b"
+GRACE_S = 35
+"""A step's, to end what it started; torchrun's ranks have 30."""
 COMPARED = (
     "eager,eager_varlen,eager_compiled,vllm,vllm_tuned,encgraph_plain,encgraph,ladder_kernels"
 )
@@ -55,15 +58,20 @@ STEPS = (
     _step(
         "bench",
         560,
-        f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} CHOSEN --out DATA",
+        f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} CHOSEN "
+        "--seconds 480 --out DATA",
     ),
     _step(
         "bench_mix",
         300,
         "benchmarks/vllm_agreement.py VLLM REQUESTS/mix.json --fit-on builtin:mix --count 80 "
-        "--strategies eager_varlen,eager_compiled,vllm,encgraph_plain,encgraph CHOSEN --out DATA",
+        "--strategies eager_varlen,eager_compiled,vllm,encgraph_plain,encgraph CHOSEN --seconds 230 --out DATA",
     ),
-    _step("ladder", 560, "benchmarks/ladder.py REQUESTS/servegen.json --runs 1 --out DATA"),
+    _step(
+        "ladder",
+        560,
+        "benchmarks/ladder.py REQUESTS/servegen.json --runs 1 --seconds 480 --out DATA",
+    ),
     _step(
         "capture",
         240,
@@ -76,7 +84,11 @@ STEPS = (
         "--out OUT/run",
     ),
     _step("tests", 240, f"-m pytest {TESTS}"),
-    _step("encoders", 420, "benchmarks/encoder_table.py --out data/measurements --seconds 400"),
+    _step(
+        "encoders",
+        420,
+        "benchmarks/encoder_table.py --out data/measurements --time-limit-s 90 --seconds 400",
+    ),
     _step(
         "first_token",
         240,
@@ -136,17 +148,30 @@ def run(step: Step, given: argparse.Namespace) -> str:
         try:
             ended = f"exit {process.wait(step.seconds)}"
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end(process)
             ended = "out of time"
     return f"{ended} after {time.monotonic() - started:.0f} s"
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a step and what it started.
+
+    torchrun's ranks are in sessions of their own, where no signal to the group arrives: it is asked to
+    end, upon which it ends them, and gets the time that it gives them.
+    """
+    os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def changed_since(since: float, out: Path) -> None:
-    """Copy the records that changed to OUT."""
-    for file in sorted(datadir.root().rglob("*.json*")):
-        if file.stat().st_mtime >= since:
-            target = out / "data" / file.relative_to(datadir.root())
+    """Copy what changed to OUT, what was found wrong among it."""
+    for file in sorted(datadir.root().rglob("*")):
+        if file.is_file() and file.stat().st_mtime >= since:
+            target = out / file.relative_to(datadir.root())
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
 

@@ -14,7 +14,6 @@ from torch import distributed
 from encgraph import (
     balance,
     budgets,
-    cards,
     measure,
     meters,
     packing,
@@ -101,18 +100,18 @@ def fixed_plan(bench: Bench, strategy: strategies.Strategy) -> Plan | None:
 def systems_of(bench: Bench, name: str, stack: ExitStack) -> Iterator[System]:
     """One card, then each rule and gather over all of them; they share a captured runner."""
     strategy, joined = strategies.named(name), bench.joined
-    setting = replace(bench.setting, costs=priced(bench, strategy))
-    runner = systems.runner(strategy, setting, planned=fixed_plan(bench, strategy))
+    costs = bench.setting.price(strategy)
+    runner = systems.runner(strategy, bench.setting, planned=fixed_plan(bench, strategy))
     stack.enter_context(runner)
-    rank_ms = predictor(runner.plan, setting, strategy.packing)
-    shared: Any = {"runner": runner, "costs": setting.costs, "rank_ms": rank_ms}
+    rank_ms = predictor(runner.plan, costs, strategy.packing)
+    shared: Any = {"runner": runner, "costs": costs, "rank_ms": rank_ms}
     first = True
     for rule in bench.given.rules.split(","):
         for gather in bench.given.gathers.split(","):
             sharded = ShardedRunner(
                 runner=runner,
                 ranks=joined,
-                assign=balance.rule(rule, setting.costs),
+                assign=balance.rule(rule, costs),
                 gather=gather,
                 ownership=bench.given.ownership,
             )
@@ -125,29 +124,16 @@ def systems_of(bench: Bench, name: str, stack: ExitStack) -> Iterator[System]:
             yield System(name=whole, sharded=sharded, rule=rule, **shared)
 
 
-def priced(bench: Bench, strategy: strategies.Strategy) -> Costs:
-    """The curve of a strategy's kernels where it is on record, else the setting's."""
-    if not strategy.compiled:
-        return bench.setting.costs
-    found = cards.price(bench.setting.size, attention=bench.given.attention, compiled=True)
-    return found if found.recorded else bench.setting.costs
-
-
-def predictor(plan: Plan, setting: Setting, packing_rule: str) -> RankMs:
+def predictor(plan: Plan, costs: Costs, rule: str) -> RankMs:
     """Predicted time of a rank's items, packed into the plan as the runner would."""
     if not plan.graphs:
-        return lambda mine: setting.costs.request_ms + eager_ms(mine, setting) if mine else 0.0
-    pack = packing.packer(plan, setting.costs, rule=packing_rule)
+        return lambda mine: costs.request_ms + costs.eager_ms(Load.of(mine)) if mine else 0.0
+    pack = packing.packer(plan, costs, rule=rule)
 
     def predict(mine: Sequence[Item]) -> float:
-        return packing.predicted_ms(pack(mine), mine, setting.costs) if mine else 0.0
+        return packing.predicted_ms(pack(mine), mine, costs) if mine else 0.0
 
     return predict
-
-
-def eager_ms(items: Sequence[Item], setting: Setting) -> float:
-    """Predicted time of items run eager in one batch."""
-    return setting.costs.eager_ms(Load.of(items))
 
 
 def pixels(burst: Burst, bench: Bench, index: int) -> list[Input]:
@@ -202,6 +188,7 @@ def line(bench: Bench, system: System, bursts: Sequence[Burst], name: str) -> Me
         strategy=system.name,
         attention=spec.attention,
         compiled=spec.compiled,
+        fused=spec.fused,
         traffic=name,
         latency=Latency.of(system.medians_ms, clock="wall", warmups=1),
         memory=system.runner.memory if system.runner.has_graphs else None,

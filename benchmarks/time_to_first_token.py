@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
+from bars import until
 
 from encgraph import cards, first_token, handles, sizes, store, strategies, systems, traffic
 from encgraph.loads import Load
@@ -79,7 +79,7 @@ def main() -> None:
         setting,
         plan=systems.plan(strategy, setting),
         load=load_of(given),
-        progress=lambda values, about: tqdm(values, desc=about, disable=None),
+        progress=until(),
     )
     file = store.path(lines[0].environment.gpu, lines[0].experiment, root=given.out)
     store.write(file, lines)

@@ -14,6 +14,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -131,8 +132,11 @@ def _stand_in(name: str, **names: object) -> None:
 
 def _stand_ins() -> None:
     packages = ("", ".model_executor", ".model_executor.models", ".utils", ".v1", ".v1.worker")
+    # What looks for vLLM, as FlashAttention-3 does for its library, must go on finding what is there.
+    found = importlib.util.find_spec("vllm") or ModuleSpec("vllm", None, is_package=True)
     for package in packages:
         _stand_in(f"vllm{package}", __path__=[])
+    sys.modules["vllm"].__spec__ = found
     _stand_in("vllm.config", VllmConfig=object)
     _stand_in(
         "vllm.distributed",

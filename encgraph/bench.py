@@ -9,6 +9,7 @@ of the same kernels. The budgets are fitted on requests disjoint from those meas
 import gc
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from encgraph import (
@@ -53,13 +54,13 @@ def run(
         setting: Size, device, traffic to fit on, limits.
         repeats: Timed runs a request and system.
         others: Further systems, such as another engine's manager, ready to run.
-        progress: Wraps the requests.
+        progress: Wraps the requests; where it ends early, those timed until then are reported.
 
     Returns:
         Measurements as the module says, summaries first.
     """
     require(bool(strategies), "bench needs at least one strategy, got none")
-    environment = meters.environment(str(setting.dtype).removeprefix("torch."))
+    environment = meters.environment(setting.dtype)
     bench = Bench(
         traffic=traffic,
         setting=setting,
@@ -70,19 +71,31 @@ def run(
     with ExitStack() as stack:
         made = [_system(strategy, setting, stack) for strategy in strategies]
         exacts = _exacts(made, setting, stack)
-        predicted = {
-            system.name: _predicted(traffic, strategy, setting, system.runner)
-            for strategy, system in zip(strategies, made, strict=True)
-        }
         made += others
         batches = _batches(bench)
         timed = _time(bench, made, exacts, batches=progress(batches, "bench"))
+        done = len(timed.medians[made[0].name])
+        bench, batches = replace(bench, traffic=_first(traffic, done)), batches[:done]
+        predicted = {
+            system.name: _predicted(bench.traffic, strategy, setting, system.runner)
+            for strategy, system in zip(strategies, made, strict=False)
+        }
         for system in made:
             more = _more(bench, system, batches, timed.routes[system.name])
             timed.more[system.name] = predicted.get(system.name, {}) | more
         lines = [line for system in made for line in benched.lines(bench, system, timed)]
     gc.collect()
     return lines
+
+
+def _first(traffic: Traffic, count: int) -> Traffic:
+    """The first requests, which are all where no time ran out."""
+    return replace(
+        traffic,
+        requests=traffic.requests[:count],
+        paths=traffic.paths[:count],
+        arrivals_s=traffic.arrivals_s[:count],
+    )
 
 
 def _predicted(

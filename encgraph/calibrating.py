@@ -35,8 +35,6 @@ MOST_ITEMS = 16
 SAMPLES = 5
 POINTS = 12
 """Points beside the four of a capacity, about."""
-REPLAYS, EAGERS = 4, 3
-"""Points without which there is no fit."""
 Job = Callable[[], Measurement]
 
 
@@ -101,10 +99,10 @@ def _jobs(recording: Recording, made: GraphSet) -> Iterator[Job]:
     )
     replays: list[Job] = [partial(recording.replay, made, *one) for one in ranked]
     eagers: list[Job] = [partial(recording.eager, b) for b in _ladder(recording, plan.largest())]
-    yield from _at_least(EAGERS, eagers[:EAGERS])
-    yield from _at_least(REPLAYS, replays)
+    yield from _at_least(curves.LEAST_EAGERS, eagers[: curves.LEAST_EAGERS])
+    yield from _at_least(curves.LEAST_REPLAYS, replays)
     yield from _executes(recording, made)
-    yield from eagers[EAGERS:]
+    yield from eagers[curves.LEAST_EAGERS :]
 
 
 def _at_least(count: int, jobs: Sequence[Job]) -> Iterator[Job]:
@@ -173,16 +171,17 @@ def _fitted(
     eagers = [m for m in points if m.route is Route.EAGER]
     replays = [m for m in points if m.route is Route.REPLAY and "device_ms" not in m.numbers]
     require(
-        len(replays) >= REPLAYS and len(eagers) >= EAGERS,
-        f"calibration must time {REPLAYS} replays and {EAGERS} eager runs, got {len(replays)} and "
-        f"{len(eagers)} in {limit_s!r} s; raise its limit or capture smaller graphs",
+        len(replays) >= curves.LEAST_REPLAYS and len(eagers) >= curves.LEAST_EAGERS,
+        f"calibration must time {curves.LEAST_REPLAYS} replays and {curves.LEAST_EAGERS} eager "
+        f"runs, got {len(replays)} and {len(eagers)} in {limit_s!r} s; raise its limit or capture "
+        "smaller graphs",
     )
     kernels = Kernels.of(points[0])
     fit = curves.fit(points, recording.size, kernels)
     dense, square = curves.eager_curve(eagers)
     fastest = min((m.latency for m in eagers if m.latency), key=lambda latency: latency.p50_ms)
     runs = (fastest.p10_ms, fastest.p50_ms, fastest.p90_ms)
-    floor, held = statistics.fmean(runs), made.memory
+    floor, held, plan = statistics.fmean(runs), made.memory, made.captured_plan
     machine, on_card = recording.environment, recording.encoder.spec.device.type == "cuda"
     return replace(
         fit,
@@ -198,6 +197,6 @@ def _fitted(
         eager_item_ms=0.0,
         eager_floor_ms=floor,
         eager_spread_ms=tuple(ms - floor for ms in runs),
-        pool_bytes_per_patch=held.pool_bytes / made.plan.largest().patches,
-        driver_bytes_per_graph=held.driver_bytes / len(made.graphs),
+        pool_bytes_per_patch=held.pool_bytes / plan.largest().patches,
+        driver_bytes_per_graph=held.driver_bytes / len(plan.graphs),
     )

@@ -94,10 +94,11 @@ def session(backend: str, device: torch.device, *, home: Home | None = None) -> 
     if backend == "reference":
         yield _reference
         return
-    home = home or new_home(device)
+    if home is None:
+        home = new_home(device)
+        gc.collect()  # a third of a second with torch's modules loaded: not for each layout of a set
     stream = home.stream
     collecting = gc.isenabled()
-    gc.collect()
     gc.disable()  # a finaliser that frees CUDA handles would invalidate a capture
     stream.wait_stream(torch.cuda.current_stream(device))
     try:
@@ -126,11 +127,11 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
     start, pool, stream = time.perf_counter(), home.pool, home.stream
     recorded = torch.cuda.CUDAGraph()
     try:
-        with torch.no_grad():
-            with torch.cuda.stream(stream):
-                _settle(encoder, graph)
-                for _ in range(WARMUPS - 1):
-                    run(encoder, graph)
+        # A stream of its own around it all: a capture that fails leaves its stream the current one.
+        with torch.no_grad(), torch.cuda.stream(stream):
+            _settle(encoder, graph)
+            for _ in range(WARMUPS - 1):
+                run(encoder, graph)
             with (
                 memory.growth(encoder.spec.device, pool) as growth,
                 torch.cuda.graph(

@@ -50,12 +50,10 @@ def price(
         on in cards or not cards,
         f"card must be one of {cards}, got {on!r}; `encgraph record` makes a curve",
     )
-    points = recorded(size, on)
-    bodies = [k for k in curves.recorded(points) if k.compiled == compiled]
-    chosen = [k for k in bodies if k.fused == fused] or [k for k in bodies if not k.fused]
+    chosen = bodies(size, on, compiled=compiled, fused=fused)
     if not chosen:
         return replace(costs.modelled(size), source=_modelled(size, on, compiled))
-    return curves.fit(points, size, _choose(chosen, attention))
+    return curves.fit(recorded(size, on), size, _choose(chosen, attention))
 
 
 def recorded(size: EncoderSize, on: str) -> tuple[Measurement, ...]:
@@ -69,6 +67,12 @@ def recorded(size: EncoderSize, on: str) -> tuple[Measurement, ...]:
 def kernels(size: EncoderSize, on: str) -> list[Kernels]:
     """Attention and bodies on record for an encoder on a card."""
     return curves.recorded(recorded(size, on))
+
+
+def bodies(size: EncoderSize, on: str, *, compiled: bool, fused: bool = False) -> list[Kernels]:
+    """The kernels on record of one body; those merely compiled where the fused was not recorded."""
+    alike = [k for k in kernels(size, on) if k.compiled == compiled]
+    return [k for k in alike if k.fused == fused] or [k for k in alike if not k.fused]
 
 
 def _choose(kernels: list[Kernels], attention: str) -> Kernels:

@@ -20,6 +20,8 @@ from encgraph.records import Capacity, Load, Route
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
 
+LEAST_REPLAYS, LEAST_EAGERS = 4, 3
+"""Points without which there is no fit."""
 Terms = Callable[[Measurement], Sequence[float]]
 
 
@@ -69,7 +71,7 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
     replays = [m for m in mine if m.route is Route.REPLAY and not _whole(m)]
     eagers = [m for m in mine if m.route is Route.EAGER]
     require(
-        len(replays) >= 4 and len(eagers) >= 3,
+        len(replays) >= LEAST_REPLAYS and len(eagers) >= LEAST_EAGERS,
         f"no curve of {size.name} with {kernels!r} on record; there is {recorded(measurements)!r}",
     )
     dense, (square, patch, block) = _fit_replays(replays)

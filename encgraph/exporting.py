@@ -34,7 +34,7 @@ REFRESH = f"encgraph figures --out out/figures && cp out/figures/manifest.json d
 """What to run in a checkout after measurements or figures changed."""
 _DEFS = re.compile(r'<defs id="defs-([0-9a-f]{6})"')
 _TRACE = re.compile(r'(?<= trace)[0-9a-f]{6}(?=")')
-_COLOUR_BAR = re.compile(r'class="cb([0-9a-f]{6}) colorbar"')
+_MARK = re.compile(r'(?:class="|<pattern id="[^"]*)(cb|-)([0-9a-f]{6})(?: colorbar)?"')
 _PDF_DATE = re.compile(rb"(/(?:Creation|Mod)Date \(D:)\d{14}")
 
 
@@ -165,8 +165,8 @@ def normalised_svg(svg: str) -> str:
     found = _DEFS.search(svg)
     if found:  # clip paths, legend and gradient ids; never a colour, which follows '#'
         svg = re.sub(rf"(?<=[a-zA-Z-]){found[1]}", "figure", svg)
-    for number, bar in enumerate(_COLOUR_BAR.findall(svg)):
-        svg = svg.replace(f"cb{bar}", f"cb{number:06d}")
+    for number, (kind, mark) in enumerate(dict.fromkeys(_MARK.findall(svg))):
+        svg = svg.replace(kind + mark, f"{kind}{number:06d}")
     seen: dict[str, str] = {}
     return _TRACE.sub(lambda m: seen.setdefault(m[0], f"{len(seen):06d}"), svg)
 

@@ -39,7 +39,7 @@ def sampled(count: int, most: int = SAMPLE) -> list[int]:
 
 def exact_runner(encoder: Encoder, backend: str, stack: ExitStack) -> EncoderRunner:
     """A runner that makes an exact graph of whatever it is given; closed with the stack."""
-    keep = Keep(min_hits=1, max_graphs=2)
+    keep = Keep(min_hits=1, max_graphs=2, pools="one")
     runner = EncoderRunner(
         encoder=encoder,
         plan=Plan(graphs=(), encoder=encoder.spec.name),

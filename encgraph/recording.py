@@ -49,7 +49,7 @@ def record(
     Returns:
         Raw points; write them with `store.write`.
     """
-    environment = meters.environment(str(encoder.spec.dtype).removeprefix("torch."))
+    environment = meters.environment(encoder.spec.dtype)
     recording = Recording(encoder=encoder, size=size, environment=environment, samples=samples)
     points: list[Measurement] = []
     for budget in progress(tokens):

@@ -148,10 +148,10 @@ class EncoderRunner(Showing):
         self._packer = self.packer(self._graphs.captured_plan)
 
     def pack_by(self, packer: PackerOf) -> None:
-        """Pack by another packer from now on."""
-        self.packer = packer
-        if self._graphs is not None:
+        """Pack by another packer from now on; graphs by exact layout go on packing themselves."""
+        if self._graphs is not None and self.layouts is None:
             self._packer = packer(self._graphs.captured_plan)
+        self.packer = packer
 
     def clear(self) -> int:
         """Drop the graphs; idempotent. Returns the bytes given back."""

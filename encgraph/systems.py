@@ -97,13 +97,13 @@ def prices(size: EncoderSize, *, on: str, attention: str = "auto") -> Callable[[
         A function that gives the curve of a strategy's attention and body; of the fastest attention
         where its own is not on record, and of the plain body where the compiled one is not.
     """
-    recorded = cards.kernels(size, on)
 
     def priced(strategy: Strategy) -> Costs:
-        compiled = strategy.compiled and any(k.compiled for k in recorded)
-        bodies = {k.attention for k in recorded if k.compiled == compiled}
+        bodies = partial(cards.bodies, size, on, fused=strategy.fused)
+        compiled = strategy.compiled and bool(bodies(compiled=True))
         wanted = strategy.attention if strategy.attention != "auto" else attention
-        named = wanted if wanted in bodies else "auto"
+        known = {kernels.attention for kernels in bodies(compiled=compiled)}
+        named = wanted if wanted in known else "auto"
         return cards.price(size, on=on, attention=named, compiled=compiled, fused=strategy.fused)
 
     return cache(priced)

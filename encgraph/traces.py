@@ -64,7 +64,7 @@ def why_eager(step: Step) -> str:
 def perfetto(
     steps: Iterable[Kept | TimedStep], path: Path | str, *, requests: Sequence[int | None] = ()
 ) -> Path:
-    """Write steps as a trace for ui.perfetto.dev or chrome://tracing.
+    """Write steps as a trace for ui.perfetto.dev.
 
     Args:
         steps: Of one runner, in order: a recorder's, at the times it kept, or a report's, which kept

@@ -104,6 +104,23 @@ def test_host_time_ends_at_the_launch_and_puts_the_graphs_back():
         assert sidelines.before_launch_us(runner, batch([(40, 40)], encoder), samples=1) is None
 
 
+def test_where_time_runs_out_what_was_timed_until_then_is_reported(lines):
+    _, setting = lines
+    drawn = traffic.read("builtin:coco", SIZE, count=3, seed=3)
+    chosen = [strategies.EAGER_VARLEN, strategies.ENCGRAPH_PLAIN]
+    found = bench.run(
+        drawn, chosen, setting, repeats=1, progress=lambda values, about: list(values)[:2]
+    )
+    for name, line in bench.summaries(found).items():
+        mine = [m.request for m in found if m.strategy == name and m.request is not None]
+        assert mine == [0, 1]
+        assert line.latency.samples == 2
+        strategy = strategies.named(name)
+        plan = systems.plan(strategy, setting)
+        right = systems.predicted(strategy, setting, plan, drawn.requests[:2])
+        assert line.numbers["predicted_mean_ms"] == pytest.approx(right.mean_ms)
+
+
 def test_no_strategy_is_refused(lines):
     with pytest.raises(ValueError, match="at least one strategy"):
         bench.run(traffic.read("builtin:coco", SIZE, count=1), [], lines[1])

@@ -115,6 +115,29 @@ def test_too_little_time_is_an_error_and_the_runner_packs_as_before():
         assert [s.route for s in routes(runner, of(64))] == [Route.REPLAY]
 
 
+class Failing(SlowEager):
+    """An adapter whose eager fails once it has run so many times."""
+
+    def eager(self, values):
+        self.times -= 1
+        if not self.times:
+            raise RuntimeError("out of room")
+        return self.encoder.eager(values)
+
+
+def test_what_fails_midway_leaves_the_runner_packing_and_replaying_as_before():
+    values = batch([(8, 8), (12, 16)], tiny())
+    with runner_of(Failing(tiny(), times=3), sizes.capacity(256, RULE, items=4)) as runner:
+        before, packer = runner.execute(values), runner.packer
+        with pytest.raises(RuntimeError, match="out of room"):
+            calibrating.calibrate(runner, TINY, limit_s=60)
+        assert runner.packer is packer
+        assert [s.route for s in routes(runner, values)] == [Route.REPLAY]
+        after = runner.execute(values)
+    for one, other in zip(before, after, strict=True):
+        assert torch.equal(one.main, other.main)
+
+
 def test_nothing_is_begun_after_the_limit():
     capacities = [sizes.capacity(t, RULE, items=16) for t in (128, 256, 512, 1024)]
     with runner_of(tiny(), *capacities) as runner:

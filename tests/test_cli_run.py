@@ -1,6 +1,7 @@
 """The commands that run an encoder: `run`, `bench`, `record`, `check`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,17 @@ def test_bench_writes_a_line_a_figure_and_keeps_other_strategies(tmp_path: Path)
     assert {m.strategy for m in after} == {"eager_varlen", "encgraph_plain"}
     kept = [m for m in before if m.strategy == "eager_varlen"]
     assert [m for m in after if m.strategy == "eager_varlen"] == kept
+
+
+def test_a_strategy_measured_anew_under_another_attention_takes_the_place_of_the_old(
+    tmp_path: Path,
+) -> None:
+    folder = photos(tmp_path / "photos", *SIDES, (64, 128))
+    bench = ("bench", folder, *REFERENCE, "--out", tmp_path, "--strategies", "eager_varlen")
+    file = Path(read_json(*bench)["file"])
+    store.write(file, [replace(m, attention="fa3") for m in store.read(file)])
+    passes(*bench)
+    assert {m.attention for m in store.read(file)} == {"loop"}
 
 
 def test_bench_fits_on_another_source_if_told(tmp_path: Path) -> None:

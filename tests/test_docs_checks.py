@@ -48,7 +48,7 @@ def test_the_adapter_has_under_40_lines():
 
 def test_the_adapter_passes_every_check_that_applies(names, check_encoder):
     if MASKS_UNDER_CAPTURE:
-        with pytest.raises(pytest.fail.Exception, match="paths: .*masking_utils.py"):
+        with pytest.raises(pytest.fail.Exception, match=r"paths: .*masking_utils\.py"):
             check_encoder(names["build"]("cpu", torch.float32), names["make_inputs"])
         return
     found = check_encoder(names["build"]("cpu", torch.float32), names["make_inputs"])

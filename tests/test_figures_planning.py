@@ -49,8 +49,9 @@ def test_a_bin_is_drawn_as_its_items_and_its_padding_up_to_the_budget() -> None:
     drawn = figures.bins_of_batch({"ascending": packed}, BATCH)
     rows = list(zip(*(bar.x for bar in drawn.data), strict=True))
     assert [sum(row) for row in rows] == [*(b.token_budget for b in packed.bins), 5000]
-    words = {text for bar in drawn.data for text in bar.text}
-    assert {"60", "padding", "eager 5,000"} <= words
+    told = {text for bar in drawn.data for text in bar.customdata}
+    assert {"60", "padding", "eager 5,000"} <= told
+    assert {text for bar in drawn.data for text in bar.text} == (told - {"padding"}) | {""}
 
 
 def test_a_ruler_counts_every_real_token_once_and_pads_to_the_budget() -> None:

@@ -1,8 +1,10 @@
 """The fused body: its operators against torch's own, and towers run by it against the untouched ones."""
 
 import copy
+import gc
 import importlib.util
 import sys
+import weakref
 
 import pytest
 import torch
@@ -200,14 +202,42 @@ def test_what_cannot_be_fused_is_refused_with_the_reason():
         registry.named("pixtral-tiny", device="cpu", dtype=torch.float32, compiled=True, fused=True)
 
 
-def test_a_norm_is_taken_for_its_own_rows_only():
-    norm, line = nn.LayerNorm(4), fusing.Line()
-    hidden, other = torch.randn(3, 4), torch.randn(3, 4)
-    line.put(hidden, torch.zeros(3, 4))
-    torch.testing.assert_close(line.take(other, norm), norm(other))
-    torch.testing.assert_close(line.take(hidden, norm), norm(hidden))  # kept once, for one block
-    line.put(hidden, torch.zeros(3, 4))
-    assert line.take(hidden, norm).eq(0).all()
+@pytest.fixture
+def between(fused):
+    """A fused tower, and what its first merger of deep features, which runs between blocks, does."""
+    encoder = fused("qwen3-vl", "reference")
+    doing = []
+    merger = encoder.module.deepstack_merger_list[0]
+    merger.register_forward_pre_hook(lambda _, given: doing[0](given[0]))
+    return encoder, doing
+
+
+def test_a_forward_that_fails_between_blocks_leaves_nothing_behind(between):
+    encoder, doing = between
+    seen = []
+
+    def fails(hidden):
+        seen.append(weakref.ref(hidden))
+        raise RuntimeError("out of room")
+
+    doing.append(fails)
+    with pytest.raises(RuntimeError, match="out of room"):
+        encoder.eager(some(encoder))
+    gc.collect()
+    assert seen[0]() is None
+
+
+def test_a_norm_is_taken_for_its_own_rows_only(fused):
+    encoder = fused("qwen3-vl", "reference")
+    batch = some(encoder)
+    for block in encoder._face.blocks[1:]:
+        forward = block.forward
+        block.forward = lambda hidden, forward=forward, **named: forward(2 * hidden, **named)
+    doubled = joined(encoder.eager(batch))
+    stock = encoder.stock()
+    for block in stock.module.blocks[1:]:
+        block.register_forward_pre_hook(lambda _, given: (2 * given[0], *given[1:]))
+    torch.testing.assert_close(doubled, joined(stock.eager(batch)), rtol=1e-4, atol=1e-5)
 
 
 def test_the_front_is_what_the_tower_makes_of_its_grids(monkeypatch):

@@ -125,6 +125,17 @@ def test_an_attention_that_fails_is_out_and_says_why():
     assert all(choice.failures.values())
 
 
+@pytest.mark.parametrize("error", [ValueError("spans too much"), OSError("no libcudnn.so.9")])
+def test_whatever_an_attention_raises_only_that_one_is_out(monkeypatch, error):
+    def refuses(*given, **named):
+        raise error
+
+    monkeypatch.setitem(plain.FUNCTIONS, "loop", refuses)
+    [choice] = measured.settle({launch(61 + len(str(error))): given()})
+    assert choice.name == "sdpa"
+    assert choice.failures == {"loop": str(error)}
+
+
 def test_measuring_leaves_the_random_numbers_of_others_alone():
     before = torch.get_rng_state()
     measured.settle({launch(53): given()})

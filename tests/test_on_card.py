@@ -1,5 +1,7 @@
 """The script that makes the card's records again: its commands exist, and a step that fails stops no other."""
 
+import argparse
+import os
 import re
 import sys
 import time
@@ -43,7 +45,7 @@ def test_the_steps_have_names_of_their_own():
 @pytest.fixture
 def card(monkeypatch, tmp_path):
     """Run given steps with a data folder of their own."""
-    data, out = tmp_path / "data", tmp_path / "out"
+    data, out = tmp_path / "data", tmp_path / "copied"
     (data / "measurements" / "h200").mkdir(parents=True)
     (data / "measurements" / "h200" / "old.jsonl").write_text("{}\n")
     time.sleep(0.02)
@@ -75,8 +77,24 @@ def test_a_step_that_fails_or_hangs_stops_no_other_and_what_changed_is_copied(ca
     assert re.search(r"broken +exit 1 after", told) and "no such kernel" in told
     assert re.search(r"hanging +out of time after 1 s", told) and "begun" in told
     assert re.search(r"writing +exit 0", told)
-    copied = sorted(p.name for p in (out / "data").rglob("*.jsonl"))
-    assert copied == ["new.jsonl"]
+    copied = [p.relative_to(out) for p in out.rglob("*.jsonl")]
+    assert copied == [Path("measurements/h200/new.jsonl")]
+
+
+def test_the_ranks_of_a_step_that_ran_out_of_time_are_ended_with_it(tmp_path):
+    rank, told = tmp_path / "rank.py", tmp_path / "pid"
+    rank.write_text(
+        f"import os, pathlib, time\npathlib.Path({str(told)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(300)"
+    )
+    command = f"-m torch.distributed.run --nproc-per-node 1 {rank}"
+    given = argparse.Namespace(
+        card="h200", requests=tmp_path, vllm=None, out=tmp_path, attention="auto"
+    )
+    step = on_card.Step(name="two_cards", seconds=25, command=command)
+    assert on_card.run(step, given).startswith("out of time")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
 
 
 def test_a_step_of_no_known_name_is_refused_before_anything_runs(monkeypatch, tmp_path, capsys):

@@ -102,6 +102,11 @@ def test_an_svg_loses_the_random_ids_of_its_colour_bars() -> None:
     )
 
 
+def test_an_svg_loses_the_random_ids_of_its_patterns() -> None:
+    svg = '<pattern id="pfigure-legend-cbaf7c"><path style="fill: url(#pfigure-cbaf7c)" stroke="#cbaf7c"/>'
+    assert exporting.normalised_svg(svg) == svg.replace("-cbaf7c", "-000000")
+
+
 def test_a_pdf_is_of_the_epoch() -> None:
     pdf = b"/CreationDate (D:20261129175203+00'00')\n/ModDate (D:20261129175203+00'00')"
     assert exporting.normalised_pdf(pdf).count(b"19700101000000") == 2

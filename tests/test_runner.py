@@ -7,9 +7,10 @@ import pytest
 import torch
 from helpers import BACKENDS, batch, close, plan, tiny
 
-from encgraph import packing
+from encgraph import exact, packing
 from encgraph.encoders.protocol import Input
 from encgraph.errors import CaptureError, StaleBufferError
+from encgraph.layouts import Keep
 from encgraph.records import FallbackReason, Route
 from encgraph.runner import EncoderRunner
 
@@ -208,3 +209,30 @@ def test_every_packing_gives_the_same_outputs(backend):
     for other in results[1:]:
         for mine, theirs in zip(results[0], other, strict=True):
             assert close(mine, theirs, encoder)
+
+
+def test_a_packer_that_cannot_be_made_leaves_the_one_before():
+    encoder = tiny()
+    with runner_of(encoder, "reference", 16, 64) as runner:
+        before = runner.packer
+        with pytest.raises(ValueError, match="no_such_rule"):
+            runner.pack_by(partial(packing.packer, rule="no_such_rule"))
+        assert runner.packer is before
+        assert len(runner.execute(batch([(8, 8)], encoder))) == 1
+
+
+def test_graphs_by_exact_layout_go_on_packing_themselves():
+    encoder, steps = tiny(), []
+    runner = EncoderRunner(
+        encoder=encoder,
+        plan=plan(),
+        backend="reference",
+        layouts=lambda e: exact.open_set(e, keep=Keep(min_hits=1), backend="reference"),
+        observe=lambda step: steps.append(step) or nullcontext(),
+    )
+    with runner:
+        runner.capture()
+        runner.execute(batch([(8, 8)], encoder))
+        runner.pack_by(partial(packing.packer, rule="ascending"))
+        runner.execute(batch([(4, 4)], encoder))
+    assert [step.route for step in steps] == [Route.REPLAY] * 2

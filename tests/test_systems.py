@@ -6,7 +6,20 @@ import pytest
 import torch
 from helpers import TINY, batch, close, tiny
 
-from encgraph import cards, costs, graphs, packing, peers, sizes, strategies, systems, traffic
+from encgraph import (
+    cards,
+    costs,
+    curves,
+    datadir,
+    graphs,
+    packing,
+    peers,
+    sizes,
+    store,
+    strategies,
+    systems,
+    traffic,
+)
 from encgraph.encoders import compiling
 from encgraph.errors import CaptureError
 from encgraph.exact import ExactSet
@@ -162,6 +175,42 @@ def test_a_body_that_was_not_recorded_is_priced_as_the_plain_one(setting):
     priced = systems.prices(sizes.named("qwen3-vl-2b"), on="h200")
     assert "compiled" not in priced(strategies.ENCGRAPH).source
     assert priced(strategies.ENCGRAPH).recorded
+
+
+@pytest.fixture
+def recorded_anew(monkeypatch, tmp_path):
+    """A data folder in which the fused body was recorded under "measured" attention alone."""
+    points = cards.recorded(BIG, "h200")
+    fused = [dataclasses.replace(m, attention="measured", fused=True) for m in points if m.compiled]
+    store.write(store.path("h200", curves.experiment(BIG.name), root=tmp_path), [*points, *fused])
+    monkeypatch.setattr(datadir, "root", lambda: tmp_path)
+
+
+@pytest.mark.usefixtures("recorded_anew")
+def test_a_body_recorded_under_another_attention_is_priced_by_that():
+    priced = systems.prices(BIG, on="h200")
+    assert (
+        "measured attention, compiled and fused"
+        in priced(strategies.named("ladder_kernels")).source
+    )
+    assert "fa3 attention, compiled," in priced(strategies.named("ladder_compile")).source
+    assert "fa3 attention, compiled," in priced(strategies.ENCGRAPH).source
+
+
+def test_an_attention_that_nobody_recorded_is_priced_as_the_fastest():
+    priced = systems.prices(BIG, on="h200", attention="cudnn")
+    for strategy in (strategies.VLLM, strategies.ENCGRAPH):
+        assert "fa3 attention" in priced(strategy).source
+
+
+def test_a_body_that_was_recorded_only_fused_does_not_price_the_compiled_one(monkeypatch, tmp_path):
+    points = [m for m in cards.recorded(BIG, "h200") if not (m.compiled or m.attention == "flash")]
+    fused = [dataclasses.replace(m, compiled=True, fused=True) for m in points]
+    store.write(store.path("h200", curves.experiment(BIG.name), root=tmp_path), [*points, *fused])
+    monkeypatch.setattr(datadir, "root", lambda: tmp_path)
+    priced = systems.prices(BIG, on="h200")
+    assert "fa3 attention, 20" in priced(strategies.ENCGRAPH).source
+    assert "compiled and fused" in priced(strategies.named("ladder_kernels")).source
 
 
 def test_a_small_item_with_one_huge_graph_goes_eager_where_that_is_faster():

@@ -24,7 +24,8 @@ from encgraph import broken, meters
 from encgraph.attention import plain
 
 CALLS = 8
-"""Calls in one timed graph, so that its launch weighs little."""
+"""Calls in one timed graph, so that its launch weighs little; one of a call that is long itself."""
+LONG_MS = 1.0
 SAMPLES = 3
 
 
@@ -140,7 +141,7 @@ def _choose(launch: Launch, given: Given) -> Choice:
     for name in candidates(launch.device, launch.dtype):
         try:
             times[name] = _time(plain.FUNCTIONS[name], launch, given)
-        except RuntimeError as error:
+        except Exception as error:  # a library that does not load, a tensor too large, no kernel
             failures[name] = (str(error).splitlines() or [type(error).__name__])[0]
         if name in failures and launch.device.type == "cuda":
             broken.recover(launch.device)
@@ -202,23 +203,25 @@ def _graphed(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[i
     total = 0.0
     with torch.cuda.device(device), torch.cuda.stream(stream):
         offsets_S1.copy_(torch.tensor(full[0]))
-        run()  # loads libraries and builds plans, which a capture may not
-        graph = _recorded(run)
+        # The first call loads libraries and builds plans, which a capture may not.
+        once = meters.device(run, samples=1, warmups=1)
+        calls = CALLS if once.p50_ms < LONG_MS else 1
+        graph = _recorded(run, calls)
         for offsets in full:
             offsets_S1.copy_(torch.tensor(offsets))
-            total += meters.device(graph.replay, samples=SAMPLES, warmups=1).p50_ms / CALLS
+            total += meters.device(graph.replay, samples=SAMPLES, warmups=1).p50_ms / calls
         graph.reset()
     before.wait_stream(stream)
     return total
 
 
-def _recorded(run: partial[Tensor]) -> torch.cuda.CUDAGraph:
-    """Several calls in one throwaway graph, on the current stream and in a pool of its own."""
+def _recorded(run: partial[Tensor], calls: int) -> torch.cuda.CUDAGraph:
+    """So many calls in one throwaway graph, on the current stream and in a pool of its own."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.current_stream().synchronize()
     graph.capture_begin(capture_error_mode="thread_local")
     try:
-        for _ in range(CALLS):
+        for _ in range(calls):
             run()
     finally:
         graph.capture_end()

@@ -12,6 +12,7 @@ from encgraph.cli import glossary, machines, output, planning, sources
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
 from encgraph.cli.sources import Given
+from encgraph.curves import Kernels
 from encgraph.errors import require
 from encgraph.results import Measurement
 from encgraph.strategies import Strategy
@@ -107,15 +108,16 @@ def _measured(
 
 
 def keep(file: Path, lines: Sequence[Measurement]) -> None:
-    """Write measurements, and keep those already there of other encoders, strategies and kernels."""
+    """Write measurements; of those already there, keep other encoders, strategies, a curve's kernels."""
     new = {_which(m) for m in lines}
     old = [m for m in store.read(file) if _which(m) not in new] if file.is_file() else []
     store.write(file, [*old, *lines])
 
 
-def _which(measurement: Measurement) -> tuple[str, str, str, bool, bool]:
+def _which(measurement: Measurement) -> tuple[str, str, Kernels | None]:
+    """What a new line takes the place of: a strategy keeps its name when its kernels change."""
     m = measurement
-    return m.encoder, m.strategy, m.attention, m.compiled, m.fused
+    return m.encoder, m.strategy, Kernels.of(m) if m.route else None
 
 
 def _tell(console: Console, lines: Sequence[Measurement], given: Given, file: Path) -> None:

@@ -8,13 +8,14 @@ Source:
     "Regional compilation", PyTorch documentation of torch.compile.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from itertools import pairwise
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from encgraph.encoders import fusing
 from encgraph.errors import require
@@ -54,19 +55,23 @@ def compile_blocks(blocks: Iterable[Any], *, fused: bool = False) -> None:
 def _compile_fused(blocks: Sequence[Any]) -> None:
     """Compile the fused body: each block ends with the norm of the one that follows it."""
     compiled = torch.compile(fusing.body, dynamic=True, fullgraph=True, backend=BACKEND)
-    line, attend = fusing.Line(), fusing.attention_of(blocks[0])
+    attend = fusing.attention_of(blocks[0])
+    # A norm goes with the rows it is of: a forward that fails leaves nothing of a graph's pool behind.
+    norms: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
     # The last block has none that follows; one more norm costs less than one more compilation.
     following = {id(block): after.norm1 for block, after in pairwise([*blocks, blocks[-1]])}
     last = blocks[-1]
 
     def forward(block: Any, hidden_states: Tensor, **named: Any) -> Tensor:
-        normed = line.take(hidden_states, block.norm1)
+        normed = norms.pop(hidden_states, None)
+        if normed is None:
+            normed = block.norm1(hidden_states)
         hidden: Tensor
         hidden, carried = compiled(
             block, following[id(block)], hidden_states.detach(), normed, attend=attend, **named
         )
         if block is not last:
-            line.put(hidden, carried)
+            norms[hidden] = carried
         return hidden
 
     for block in blocks:

@@ -14,7 +14,6 @@ Shape legend: P patches, H heads, D head width, W hidden width.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -138,24 +137,3 @@ def _fed(mlp: Any, normed_PW: Tensor) -> Tensor:
         return fed
     whole: Tensor = mlp(normed_PW)
     return whole
-
-
-@dataclass(slots=True, eq=False)
-class Line:
-    """Carries a norm from the block that computed it to the block that needs it."""
-
-    hidden: Tensor | None = None
-    normed: Tensor | None = None
-
-    def take(self, hidden_PW: Tensor, norm: nn.Module) -> Tensor:
-        """The norm of these very rows if it is at hand, else computed; kept by nobody afterwards."""
-        held, normed = self.hidden, self.normed
-        self.hidden = self.normed = None
-        if normed is not None and held is hidden_PW:
-            return normed
-        made: Tensor = norm(hidden_PW)
-        return made
-
-    def put(self, hidden_PW: Tensor, normed_PW: Tensor) -> None:
-        """Leave a norm for the next block."""
-        self.hidden, self.normed = hidden_PW, normed_PW

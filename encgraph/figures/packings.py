@@ -38,20 +38,24 @@ def bins_of_batch(packings: Mapping[str, Packing], batch: Sequence[Item]) -> go.
             orientation="h",
             y=labels,
             x=[parts[depth][0] if depth < len(parts) else 0 for _, parts in rows],
-            text=[parts[depth][1] if depth < len(parts) else "" for _, parts in rows],
+            text=[_written(parts, depth) for _, parts in rows],
+            customdata=[parts[depth][1] if depth < len(parts) else "" for _, parts in rows],
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
             marker={
                 "color": [_colour(parts, depth) for _, parts in rows],
                 "line": {"color": template.INK, "width": 0.5},
-                "pattern": {"shape": [_pattern(parts, depth) for _, parts in rows]},
+                "pattern": {
+                    **template.PADDING_PATTERN,
+                    "shape": [_pattern(parts, depth) for _, parts in rows],
+                },
             },
-            hovertemplate="%{y}: %{text} %{x:,} tokens<extra></extra>",
+            hovertemplate="%{y}: %{customdata} %{x:,} tokens<extra></extra>",
         )
         for depth in range(deepest)
     ]
-    drawn = template.figure(*bars, x="tokens computed", y="")
+    drawn = template.figure(*bars, x="tokens computed; hatched: padding", y="")
     drawn.update_xaxes(rangemode="tozero").update_yaxes(autorange="reversed", type="category")
     return drawn.update_layout(
         barmode="stack",
@@ -73,12 +77,18 @@ def _rows(packed: Packing, batch: Sequence[Item]) -> list[list[tuple[int, str]]]
     return [*rows, left] if left else rows
 
 
+def _written(parts: Sequence[tuple[int, str]], depth: int) -> str:
+    """What stands in a bar; padding is told by its hatching."""
+    what = parts[depth][1] if depth < len(parts) else ""
+    return "" if what == "padding" else what
+
+
 def _colour(parts: Sequence[tuple[int, str]], depth: int) -> str:
     if depth >= len(parts):
         return template.INK
     what = parts[depth][1]
     if what == "padding":
-        return template.PADDING_AREA
+        return template.PADDING
     if what.startswith("eager"):
         return template.ROUTE_COLOURS[Route.FALLBACK]
     return _SHADES[depth % 2]
@@ -135,8 +145,9 @@ def _column(name: str, columns: Mapping[int, Sequence[int]], part: int, colour: 
         width=[round(edge * (step - 1), 3) for edge in edges],
         y=[column[part] for column in columns.values()],
         marker={
-            **(template.hatched() if colour == template.PADDING else {"color": colour}),
-            "line_width": 0,
+            "color": colour,
+            "line": {"width": 0},
+            "pattern": template.PADDING_PATTERN if colour == template.PADDING else None,
         },
         hovertemplate="around %{x:,.0f} tokens: %{y:.3f}<extra>" + name + "</extra>",
     )

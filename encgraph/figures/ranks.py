@@ -36,8 +36,8 @@ def speedup_by_ranks(simulated: Sequence[Simulated]) -> go.Figure:
             x=[s.ranks for s in simulated if s.rule == rule],
             y=[round(s.speedup, 6) for s in simulated if s.rule == rule],
             # rules often agree: the ones drawn first are wider, so that they show below
-            line={"color": template.colour(rule, place), "width": max(2, 6 - 2 * place)},
-            marker={"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": max(7, 13 - 3 * place)},
+            line={"color": template.colour(rule, place), "width": max(2, 4 - place)},
+            marker={"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": max(7, 11 - 2 * place)},
             hovertemplate="%{x} ranks: %{y:.2f}<extra>" + template.label(rule) + "</extra>",
         )
         for place, rule in enumerate(rules)

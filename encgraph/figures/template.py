@@ -38,6 +38,7 @@ STRATEGY_COLOURS = {
 PART_COLOURS = {"slabs": "#2A7AB8", "pool": "#7DB5DE", "driver": "#7B68C8"}
 PADDING = "#E3A008"
 """Rows computed for nobody, hatched wherever a bar can be."""
+PADDING_PATTERN = {"shape": "/", "size": 5, "fillmode": "overlay"}
 PADDING_AREA = "rgba(227,160,8,0.45)"
 TRAFFIC = "rgba(42,122,184,0.40)"
 INK = "#808080"
@@ -127,11 +128,6 @@ def log_values(lowest: float, highest: float) -> dict[str, object]:
     every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
     ticks = [tick for tick in every if lowest / 2 <= tick <= highest * 2]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,.6g}" for t in ticks]}
-
-
-def hatched(colour: str = PADDING) -> dict[str, object]:
-    """How a bar of padding is filled."""
-    return {"color": colour, "pattern": {"shape": "/", "size": 5, "fillmode": "overlay"}}
 
 
 def sourced(drawn: go.Figure, source: str, *, width: int = 130) -> go.Figure:

@@ -186,5 +186,5 @@ def explained(plan: Plan, outcome: sweep.Outcome, weights: Floats, fitted: bool)
         else:
             use += ", kept for batches larger than those seen"
         noun = "item" if graph.items == 1 else "items"
-        reasons.append(f"{graph.tokens} tokens, up to {graph.items} {noun}: {use} ({how})")
+        reasons.append(f"{graph.tokens:,} tokens, up to {graph.items} {noun}: {use} ({how})")
     return replace(plan, reasons=tuple(reasons))

@@ -128,7 +128,10 @@ def _about_packing(report: Report) -> list[str]:
     idle = [b for b in report.plan.token_budgets if b not in replayed]
     if idle and report.complete:
         listed = "; ".join(f"{b:,}" for b in idle)
-        found.append(f"No batch used budget {listed}: drop it, or measure more requests first.")
+        budgets, them = ("budgets", "them") if len(idle) > 1 else ("budget", "it")
+        found.append(
+            f"No batch used {budgets} {listed}: drop {them}, or measure more requests first."
+        )
     return found
 
 

@@ -23,7 +23,7 @@ from encgraph.widgets.plots import Plot, Sketch, Values
 
 COLOURS = ("#2A7AB8", "#E3A008", "#8E8E8E")
 COMPILED = "this plan, compiled"
-_MARGIN = {"t": 104}
+_MARGIN = {"t": 76}
 """Room for the legend of either drawing, so that both start at one height."""
 _MOST_DOTS = 400
 

@@ -124,17 +124,19 @@ class BudgetRuler(panels.Panel):
         self.table.value = panels.table(COLUMNS, rows + self._others)
         self.said.value = f"<b>{panels.note(verdict(case, judged))}</b>"
         self.note.value = panels.note(f"{case.how}; {panels.priced(case.costs)}")
+        self._drawn = plan
+        self._redraw()  # before the parts that follow the plan
         self.plan = plan
-        self._redraw()
 
     def _redraw(self, _: Any = None) -> None:
         shares = self.below.value == BELOW[0]
-        edges = _edges(self.case.held_out.tokens, self.plan.token_budgets)
+        plan = self._drawn
+        edges = _edges(self.case.held_out.tokens, plan.token_budgets)
         self.plot.fill(
             self._sketch(shares),
-            _told(self.plan, self.judged.prediction),
+            _told(plan, self.judged.prediction),
             traces=_heights(self.case.held_out.tokens, edges, self.judged, shares=shares),
-            layout=_span(edges, self.plan),
+            layout=_span(edges, plan),
         )
 
 

@@ -39,6 +39,27 @@ def ranks_follow_the_rule(page: Page, known: Case) -> None:
     )
 
 
+def memory_is_drawn_when_seen(page: Page, graphs: int) -> None:
+    """A plot behind a tab waits until the tab is chosen."""
+    strata = page.locator(".encgraph-plot [role=img]").nth(3)
+    expect(strata.locator(".main-svg")).to_have_count(0)
+    page.get_by_role("tab", name="memory").click()
+    expect(strata.locator(".main-svg").first).to_be_visible()
+    expect(strata).to_have_attribute("aria-label", re.compile(f"^Stacked bars of {graphs} graphs"))
+
+
+def drawings_follow_the_theme(page: Page) -> None:
+    """Ink of the page is ink of the drawings, as soon as the theme changes."""
+    page.evaluate(
+        """() => {
+          document.body.style.setProperty('--jp-ui-font-color1', 'rgb(1, 2, 3)');
+          document.body.setAttribute('data-jp-theme-name', 'another');
+        }"""
+    )
+    tick = page.locator(".js-plotly-plot .xtick text, .js-plotly-plot .x2tick text").first
+    expect(tick).to_have_css("fill", "rgb(1, 2, 3)")
+
+
 def padding_drawn(page: Page) -> list[float]:
     """The bars of padding as the browser has them."""
     drawn: list[float] = page.evaluate(
@@ -90,10 +111,7 @@ def test_slider_and_handles_of_the_explorer_give_what_the_library_computes(
     mean = budgets.judge(known.held_out.requests, moved, costs=known.costs).mean_ms
     expect(cell(table, 1, 3)).to_have_text(f"{mean:.2f}")
     expect(page.get_by_label("plan JSON")).to_have_value(re.compile(f'"tokens": {tokens}'))
-    page.get_by_role("tab", name="memory").click()
-    expect(page.locator(".encgraph-plot [role=img]").nth(3)).to_have_attribute(
-        "aria-label", re.compile(f"^Stacked bars of {len(moved.graphs)} graphs")
-    )
+    memory_is_drawn_when_seen(page, len(moved.graphs))
     view = ruler.BudgetRuler(known, count=2)
     view.plot.tokens = [tokens, *view.plot.tokens[1:]]
     [padding] = [trace.y for trace in view.plot.figure.data if trace.name == "padding"]
@@ -101,3 +119,4 @@ def test_slider_and_handles_of_the_explorer_give_what_the_library_computes(
     ranks_follow_the_rule(page, known)
     page.get_by_label("plan for").select_option("vllm")
     expect(page.get_by_label("vLLM flags")).to_have_value(re.compile("--compilation-config"))
+    drawings_follow_the_theme(page)

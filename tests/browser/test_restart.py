@@ -1,6 +1,7 @@
 """A kernel that is restarted, a cell run twice, out of order or interrupted: the explorer lives on, and is quick."""
 
 import re
+import sys
 
 import pytest
 from lab import WAIT_MS, Open
@@ -12,7 +13,7 @@ from encgraph.widgets.cases import Case
 expect.set_options(timeout=WAIT_MS)
 REQUESTS = 10_000
 MOST_MS = 1000
-"""A bound for a busy machine, on the best of several moves; a quiet one takes under 150 ms."""
+"""A bound for a busy machine, on the best of several moves; the aim on a quiet one is 150."""
 SETUP = f"""from encgraph import cards, sizes, traffic, widgets
 size = sizes.named("qwen3-vl-8b")
 requests = traffic.read("builtin:servegen", size, count={REQUESTS})
@@ -23,11 +24,12 @@ for turn in range(turns):
     linked.ruler.count.value = turn % 12
     time.sleep(0.01)
 turns = 10**9"""
-DRAWN_AFTER_A_KEY = """plot => {
-  window.took = new Promise(resolve => document.addEventListener('keydown', () => {
+DRAWN_AFTER_A_KEY = """plots => {
+  window.took = new Promise(resolve => document.addEventListener('keydown', async () => {
     const pressed = performance.now();
-    plot.once('plotly_afterplot',
-      () => requestAnimationFrame(() => resolve(performance.now() - pressed)));
+    const drawn = plot => new Promise(done => plot.once('plotly_afterplot',
+      () => requestAnimationFrame(() => done(performance.now() - pressed))));
+    resolve(await Promise.all(plots.filter(plot => plot.offsetWidth).map(drawn)));
   }, { capture: true, once: true }));
 }"""
 
@@ -76,15 +78,15 @@ def answers(page: Page, case: Case) -> None:
     expect(row.nth(3)).to_have_text(f"{case.judged(plan).prediction.mean_ms:.2f}")
 
 
-def redraws_ms(page: Page, *, moves: int = 5) -> list[float]:
-    """From a key to plotly having drawn what the kernel answered, of several moves of the slider."""
+def redraws_ms(page: Page, *, moves: int = 5) -> list[list[float]]:
+    """From a key to plotly having drawn each drawing in sight, the ruler first, of several moves."""
     explorer(page).locator(".noUi-handle").first.focus()
-    plot = explorer(page).locator(".js-plotly-plot").first.element_handle()
+    plots = explorer(page).locator(".js-plotly-plot").element_handles()
     took = []
     for _ in range(moves):
-        page.evaluate(DRAWN_AFTER_A_KEY, plot)
+        page.evaluate(DRAWN_AFTER_A_KEY, plots)
         page.keyboard.press("ArrowRight")
-        took.append(float(page.evaluate("window.took")))
+        took.append([float(ms) for ms in page.evaluate("window.took")])
     return took
 
 
@@ -95,8 +97,9 @@ def test_the_explorer_outlives_restart_repeats_and_an_interrupt(
     answers(page, case)
     took = redraws_ms(page)
     with capsys.disabled():
-        print(f"\nredraws on {REQUESTS:,} requests: {', '.join(f'{ms:.0f}' for ms in took)} ms")
-    assert min(took) < MOST_MS
+        told = ", ".join(f"{ms[0]:.0f} ({max(ms):.0f})" for ms in took)
+        sys.stdout.write(f"\n{REQUESTS:,} requests redrawn in ms, with all that follow: {told}\n")
+    assert min(map(max, took)) < MOST_MS
 
     run_cell(page, 2)
     page.locator("#jp-main-statusbar").get_by_text("| Busy").wait_for()
