@@ -24,9 +24,7 @@ from encgraph import datadir
 ENCODER = "qwen3-vl-8b"
 GRACE_S = 35
 """A step's, to end what it started; torchrun's ranks have 30."""
-COMPARED = (
-    "eager,eager_varlen,eager_compiled,vllm,vllm_tuned,encgraph_plain,encgraph,ladder_kernels"
-)
+COMPARED = "eager,eager_varlen,eager_compiled,eager_fused,vllm,vllm_tuned,encgraph_plain,encgraph,ladder_kernels"
 TESTS = (
     "-q -p no:cacheprovider -n 12 tests --ignore tests/browser --ignore tests/test_notebooks.py "
     "--ignore tests/test_papers.py --ignore tests/test_environment.py --ignore tests/test_house.py"

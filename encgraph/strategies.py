@@ -89,6 +89,12 @@ EAGER_COMPILED = Strategy(
     plan=None,
     compiled=True,
 )
+EAGER_FUSED = replace(
+    EAGER_COMPILED,
+    name="eager_fused",
+    about="the same with the block's passes joined by hand: what a fused strategy must beat",
+    fused=True,
+)
 SGLANG_EXACT = Strategy(
     name="sglang_exact",
     about="SGLang's way: a graph for each exact layout that came back, all else eager",
@@ -169,6 +175,7 @@ STRATEGIES = {
         EAGER,
         EAGER_VARLEN,
         EAGER_COMPILED,
+        EAGER_FUSED,
         COMPILE_REDUCE_OVERHEAD,
         SGLANG_EXACT,
         TRTLLM,

@@ -33,6 +33,7 @@ def test_the_ladder_goes_from_the_reference_system_to_ours():
 
 def test_the_compiled_baseline_differs_from_the_plain_one_by_compiling_alone():
     assert changed(strategies.EAGER_VARLEN, strategies.EAGER_COMPILED) == {"compiled"}
+    assert changed(strategies.EAGER_COMPILED, strategies.EAGER_FUSED) == {"fused"}
 
 
 def test_a_group_stands_for_its_members_once_and_in_order():
