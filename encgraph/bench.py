@@ -30,7 +30,7 @@ from encgraph.errors import require
 from encgraph.floors import Kernels
 from encgraph.measure import Execute
 from encgraph.records import Step
-from encgraph.results import Measurement
+from encgraph.results import Interrupted, Measurement
 from encgraph.runner import EncoderRunner
 from encgraph.strategies import Strategy
 from encgraph.systems import Progress, Setting
@@ -58,6 +58,9 @@ def run(
 
     Returns:
         Measurements as the module says, summaries first.
+
+    Raises:
+        Interrupted: On Ctrl-C once a request was timed; carries the lines of those timed until then.
     """
     require(bool(strategies), "bench needs at least one strategy, got none")
     environment = meters.environment(setting.dtype)
@@ -72,20 +75,45 @@ def run(
         made = [_system(strategy, setting, stack) for strategy in strategies]
         exacts = _exacts(made, setting, stack)
         made += others
-        batches = _batches(bench)
-        timed = _time(bench, made, exacts, batches=progress(batches, "bench"))
+        timed, whole = _measured(bench, made, exacts, progress)
         done = len(timed.medians[made[0].name])
-        bench, batches = replace(bench, traffic=_first(traffic, done)), batches[:done]
-        predicted = {
-            system.name: _predicted(bench.traffic, strategy, setting, system.runner)
-            for strategy, system in zip(strategies, made, strict=False)
-        }
-        for system in made:
-            more = _more(bench, system, batches, timed.routes[system.name])
-            timed.more[system.name] = predicted.get(system.name, {}) | more
+        bench = replace(bench, traffic=_first(traffic, done))
+        for strategy, system in zip(strategies, made, strict=False):
+            predicted = _predicted(bench, strategy, system.runner)
+            timed.more[system.name] = predicted | timed.more.get(system.name, {})
         lines = [line for system in made for line in benched.lines(bench, system, timed)]
     gc.collect()
+    if not whole:
+        raise Interrupted(lines)
     return lines
+
+
+def _measured(
+    bench: Bench,
+    made: Sequence[System],
+    exacts: Mapping[Kernels, EncoderRunner],
+    progress: Progress,
+) -> tuple[Timed, bool]:
+    """What was timed, and whether nobody interrupted it."""
+    timed = Timed(
+        medians={system.name: [] for system in made},
+        routes={system.name: [] for system in made},
+        floors={kernels: {} for kernels in exacts},
+    )
+    batches = _batches(bench)
+    try:
+        _time(bench, made, exacts, timed, batches=progress(batches, "bench"))
+        for system in made:
+            routes = timed.routes[system.name]
+            timed.more[system.name] = _more(bench, system, batches[: len(routes)], routes)
+    except KeyboardInterrupt:
+        done = len(timed.routes[made[-1].name])
+        if not done:
+            raise
+        for name in timed.medians:
+            del timed.medians[name][done:], timed.routes[name][done:]
+        return timed, False
+    return timed, True
 
 
 def _first(traffic: Traffic, count: int) -> Traffic:
@@ -98,12 +126,18 @@ def _first(traffic: Traffic, count: int) -> Traffic:
     )
 
 
-def _predicted(
-    traffic: Traffic, strategy: Strategy, setting: Setting, runner: EncoderRunner | None
-) -> dict[str, float]:
-    """What the strategy was predicted to take on these requests, by the costs it was planned with."""
+def _predicted(bench: Bench, strategy: Strategy, runner: EncoderRunner | None) -> dict[str, float]:
+    """What the strategy was predicted to take on these requests, by the costs it was planned with.
+
+    Nothing unless those were recorded for this encoder on this card: beside what another machine
+    measured they would be read as a comparison.
+    """
     assert runner is not None
-    found = systems.predicted(strategy, setting, runner.plan, traffic.requests)
+    setting, size = bench.setting, bench.setting.size
+    gpu = bench.environment.gpu if setting.device.type == "cuda" else None
+    if not setting.price(strategy).are_of(size.name, gpu):
+        return {}
+    found = systems.predicted(strategy, setting, runner.plan, bench.traffic.requests)
     if found is None:
         return {}
     return {
@@ -181,14 +215,11 @@ def _time(
     bench: Bench,
     made: Sequence[System],
     exacts: Mapping[Kernels, EncoderRunner],
+    timed: Timed,
     *,
     batches: Iterable[Sequence[Input]],
-) -> Timed:
-    timed = Timed(
-        medians={system.name: [] for system in made},
-        routes={system.name: [] for system in made},
-        floors={kernels: {} for kernels in exacts},
-    )
+) -> None:
+    """Add each request's times to what was timed before it."""
     chosen = set(floors.sampled(len(bench.traffic.requests)))
     for index, batch in enumerate(batches):
         exact = _exact_executes(exacts, batch) if index in chosen else {}
@@ -203,7 +234,6 @@ def _time(
             timed.routes[system.name].append(routes)
         for kernels in exact:
             [timed.floors[kernels][index]] = found[_floor(kernels)]
-    return timed
 
 
 def _exact_executes(

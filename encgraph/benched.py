@@ -128,13 +128,13 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
 
 
 def _floors(bench: Bench, exact: Mapping[int, float], medians: Sequence[float]) -> dict[str, float]:
-    """Arithmetic over all requests; exact graphs over the sampled ones, and this system on those."""
-    tflops = bench.tflops or costs.H200_BF16_TFLOPS
-    size = bench.setting.size
-    ideal = [costs.floor_ms(size, Load.of(r), tflops=tflops) for r in bench.traffic.requests]
-    found = {"arithmetic_floor_ms": statistics.fmean(ideal)}
+    """Arithmetic over all requests at the card's own rate; exact graphs over the sampled ones, and this
+    system on those."""
+    found: dict[str, float] = {}
     if bench.tflops is not None:
-        found["matmul_tflops"] = bench.tflops
+        size, tflops = bench.setting.size, bench.tflops
+        ideal = [costs.floor_ms(size, Load.of(r), tflops=tflops) for r in bench.traffic.requests]
+        found |= {"arithmetic_floor_ms": statistics.fmean(ideal), "matmul_tflops": tflops}
     if exact:
         found["exact_floor_ms"] = statistics.fmean(exact.values())
         found["exact_sample_ms"] = statistics.fmean(medians[index] for index in exact)

@@ -48,7 +48,7 @@ def price(
     cards = known()
     require(
         on in cards or not cards,
-        f"card must be one of {cards}, got {on!r}; `encgraph record` makes a curve",
+        f"card must be {' or '.join(cards)}, got {on!r}; `encgraph record` makes a curve",
     )
     chosen = bodies(size, on, compiled=compiled, fused=fused)
     if not chosen:

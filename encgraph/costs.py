@@ -57,6 +57,10 @@ class Costs:
     source: str
     """Where the numbers come from, for people: "recorded on ..." or "modelled ..."."""
     recorded: bool
+    encoder: str | None = None
+    """Whose costs they are; None where nobody said."""
+    gpu: str | None = None
+    """The card they were recorded on; None for modelled ones and for a CPU's."""
     dense: Curve
     square_ms: float
     """Per patch squared of a live segment."""
@@ -106,6 +110,10 @@ class Costs:
         floor, spread = self.eager_floor_ms, self.eager_spread_ms or (0.0,)
         expected = sum(max(floor + off, device) for off in spread) / len(spread)
         return expected + self.eager_item_ms * load.items
+
+    def are_of(self, encoder: str, gpu: str | None) -> bool:
+        """Whether they were recorded for that encoder on that card; never true off a card."""
+        return self.recorded and self.encoder == encoder and gpu is not None and self.gpu == gpu
 
     def with_private_slabs(self) -> Self:
         """The same for an engine whose graphs each have buffers of their own, as vLLM's have."""
@@ -187,6 +195,7 @@ def modelled(size: EncoderSize, *, tflops: float = H200_BF16_TFLOPS) -> Costs:
     return Costs(
         source=f"modelled from arithmetic at {tflops:g} TFLOP/s; nothing was recorded",
         recorded=False,
+        encoder=size.name,
         dense=curve,
         square_ms=square,
         block_ms=size.depth * size.heads * 2e-6,

@@ -88,6 +88,8 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
             f"{environment.utc[:10]}, {len(replays)} replays and {len(eagers)} eager runs"
         ),
         recorded=True,
+        encoder=size.name,
+        gpu=environment.gpu,
         dense=dense,
         square_ms=square,
         patch_ms=patch,

@@ -15,6 +15,9 @@ FIRST_VLLM = (0, 19)
 RENAMED_VLLM = (0, 20)
 """First release with clips in graphs, which renamed the item cap and added the frames key."""
 
+LATEST_VLLM = (0, 33)
+"""Newest release whose sources were read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmFlags:
@@ -28,6 +31,17 @@ class VllmFlags:
     def arguments(self) -> tuple[str, str]:
         """Flag and value as `vllm serve` takes them, unquoted."""
         return ("--compilation-config", json.dumps(dict(self.config)))
+
+    @property
+    def assumed(self) -> str:
+        """What is taken on trust: nothing, or the names of flags for a release newer than known."""
+        if _release(self.engine_version) <= LATEST_VLLM:
+            return ""
+        latest = ".".join(map(str, LATEST_VLLM))
+        return (
+            f"vLLM {self.engine_version} is newer than {latest}, the newest release known here: the "
+            f"flags {', '.join(self.config)} are named as in {latest}; check `vllm serve --help`"
+        )
 
     @property
     def command_line(self) -> str:
@@ -79,6 +93,19 @@ def vllm(plan: Plan, *, engine_version: str = "0.33", frames: int | None = None)
     if frames is not None and renamed:
         config["encoder_cudagraph_max_frames_per_batch"] = frames * items
     return VllmFlags(engine_version=engine_version, config=config)
+
+
+def vllm_defaults(*, engine_version: str = "0.33") -> VllmFlags:
+    """Flags that turn encoder graphs on with the budgets that vLLM infers.
+
+    Raises:
+        ValueError: If the release has no encoder graphs.
+
+    >>> vllm_defaults().command_line
+    '--compilation-config \\'{"cudagraph_mm_encoder": true}\\''
+    """
+    _release(engine_version)
+    return VllmFlags(engine_version=engine_version, config={"cudagraph_mm_encoder": True})
 
 
 _ITEM_KEY = {

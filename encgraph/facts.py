@@ -69,6 +69,8 @@ class EncoderFacts:
     backend: str
     """"cuda" or "reference"."""
     strategy: str
+    fitted_on_run: bool = False
+    """Whether its budgets were fitted on the very requests that were run."""
     costs: str | None = None
     """Where the costs come from that were packed by; None where none were."""
 
@@ -238,6 +240,8 @@ class CardPrediction:
     doubling: Latency | None = None
     eager: Latency | None = None
     memory: Memory | None = None
+    replay_rate: float | None = None
+    """Items replayed over items in the packing predicted for, 0 to 1; None if nobody said."""
     times: tuple[RequestTimes, ...] = ()
     """Predicted request by request; empty if only the summaries are known."""
 
@@ -283,6 +287,11 @@ class Report(Showing):
             f"report schema {self.schema!r} is newer than this release reads ({SCHEMA}); "
             "upgrade encgraph",
         )
+
+    @property
+    def replayed_nothing(self) -> bool:
+        """Whether items were executed and none of them by a replay."""
+        return self.packing is not None and self.packing.replayed_items == 0
 
     @property
     def on_card(self) -> bool:

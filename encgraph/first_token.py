@@ -24,7 +24,7 @@ from encgraph.model_runner.gates import Gates
 from encgraph.model_runner.prompts import Prompt
 from encgraph.model_runner.runner import ModelRunner
 from encgraph.records import Plan
-from encgraph.results import Environment, Latency, Measurement
+from encgraph.results import Environment, Interrupted, Latency, Measurement
 from encgraph.sizes import Grid
 from encgraph.systems import Progress, Setting
 from encgraph.traffic import Traffic
@@ -114,6 +114,7 @@ def run(
 
     Raises:
         ValueError: If no model of that name can be built, or too few requests fit.
+        Interrupted: On Ctrl-C once a batch was timed; carries the lines made until then.
     """
     kept = loads.fitting(traffic, load)
     bench = _Bench(
@@ -126,17 +127,30 @@ def run(
         load=load,
         environment=meters.environment(str(setting.dtype).removeprefix("torch.")),
     )
+    lines: list[Measurement] = []
     with ExitStack() as stack:
         runners = {name: stack.enter_context(bench.runner(gates)) for name, gates in GATES.items()}
-        lines: list[Measurement] = []
-        for name, runner in runners.items():
-            if not runner.gates.eager_only:
-                lines += _captured(bench, name, runner)
-        runners[WARM] = runners["all_graphs"]
-        for concurrency in load.concurrency:
-            lines += _compared(bench, runners, concurrency, progress)
-        lines += _jitter(bench, runners["all_graphs"])
+        try:
+            for line in _lines(bench, runners, progress):
+                lines.append(line)  # one by one, so that an interrupt leaves those before it
+        except KeyboardInterrupt as stopped:
+            if summaries(lines):
+                raise Interrupted(lines) from stopped
+            raise
     return lines
+
+
+def _lines(
+    bench: _Bench, runners: Mapping[str, ModelRunner], progress: Progress
+) -> Iterator[Measurement]:
+    """Captures, every concurrency, the jitter."""
+    for name, runner in runners.items():
+        if not runner.gates.eager_only:
+            yield from _captured(bench, name, runner)
+    compared = {**runners, WARM: runners["all_graphs"]}
+    for concurrency in bench.load.concurrency:
+        yield from _compared(bench, compared, concurrency, progress)
+    yield from _jitter(bench, runners["all_graphs"])
 
 
 def summaries(lines: Sequence[Measurement]) -> list[Measurement]:
@@ -170,23 +184,39 @@ def _captured(bench: _Bench, name: str, runner: ModelRunner) -> list[Measurement
 def _compared(
     bench: _Bench, runners: Mapping[str, ModelRunner], concurrency: int, progress: Progress
 ) -> Iterator[Measurement]:
-    """Every batch by every runner in an order that turns; a line a batch, and one for all."""
+    """Every batch by every runner in an order that turns; a line a batch, and one for all.
+
+    An interrupt goes on after the lines of the batches before it.
+    """
+    rows: list[dict[str, dict[str, float]]] = []
+    try:
+        for row in _rows(bench, runners, concurrency, progress):
+            rows.append(row)
+    finally:
+        for name in runners if rows else ():
+            attention, numbers = _attention(runners[name]), [row[name] for row in rows]
+            for index, one in enumerate(numbers):
+                yield bench.line(name, attention, request=index, numbers=one)
+            yield bench.line(name, attention, **_summary(numbers))
+
+
+def _rows(
+    bench: _Bench, runners: Mapping[str, ModelRunner], concurrency: int, progress: Progress
+) -> Iterator[dict[str, dict[str, float]]]:
+    """For each batch what each runner took."""
     host = replace(bench.setting, device=torch.device("cpu"))
     source = systems.batches(bench.traffic, host)
-    lines: dict[str, list[dict[str, float]]] = {name: [] for name in runners}
     batches = range(len(bench.traffic.requests) // concurrency)
     for index in progress(batches, f"concurrency {concurrency}"):
         batch = [
             bench.prompt(values, seed=index * concurrency + at)
             for at, values in enumerate(islice(source, concurrency))
         ]
-        for name, samples in _in_turn(runners, batch, load=bench.load, first=index).items():
-            lines[name].append(_medians(samples) | {"concurrency_count": concurrency})
-    for name, numbers in lines.items():
-        attention = _attention(runners[name])
-        for index, one in enumerate(numbers):
-            yield bench.line(name, attention, request=index, numbers=one)
-        yield bench.line(name, attention, **_summary(numbers))
+        samples = _in_turn(runners, batch, load=bench.load, first=index)
+        yield {
+            name: _medians(times) | {"concurrency_count": concurrency}
+            for name, times in samples.items()
+        }
 
 
 def _in_turn(

@@ -48,6 +48,21 @@ def unobserved(step: Step) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def observed(observe: Observe, step: Step) -> AbstractContextManager[None]:
+    """What an observer says to enter around a step.
+
+    Raises:
+        TypeError: If that cannot be entered.
+    """
+    found = observe(step)
+    if not isinstance(found, AbstractContextManager):
+        raise TypeError(
+            f"observe must return a context manager, got {type(found).__name__}; "
+            "@contextlib.contextmanager makes one"
+        )
+    return found
+
+
 class State(StrEnum):
     """Life of a graph set."""
 
@@ -216,7 +231,7 @@ def capture(
                 real_tokens=0,
                 token_budget=graph.capacity.tokens,
             )
-            with observe(step):
+            with observed(observe, step):
                 record(encoder, graph)
     made.peak_bytes = peak.bytes
     failures = [g.failure for g in largest_first if g.failure]
@@ -263,12 +278,7 @@ def _allocate(
     shared = tensors(plan.largest()) if slabs == "shared" else {}
     each = [views(c) if shared else tensors(c) for c in plan.graphs]
     graphs = [
-        BudgetGraph(
-            capacity=c,
-            output=named.pop("output"),
-            buffers=named,
-            is_staged=slabs == "private",
-        )
+        BudgetGraph(capacity=c, output=named.pop("output"), buffers=named, is_staged=not shared)
         for c, named in zip(plan.graphs, each, strict=True)
     ]
     owned = tuple(shared.values()) or tuple(t for g in graphs for t in _tensors(g))

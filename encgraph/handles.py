@@ -197,7 +197,10 @@ def first_tokens(lines: Sequence[Measurement]) -> Shown:
         )
     rows = tuple(_first_token(m) for m in found)
     where = found[0].environment
-    columns = ("", "requests a batch", "p50", "p99", "encode", "prefill", "encoder's share")
+    columns = (
+        *("", "requests a batch", "first token, p50", "first token, p99"),
+        *("encode, mean", "prefill, mean", "encoder's share, mean"),
+    )
     counts = sorted({m.latency.samples for m in found if m.latency})
     batches = " to ".join(f"{n:,}" for n in sorted({counts[0], counts[-1]}))
     note = f"{found[0].encoder} on {where.gpu or where.cpu}, torch {where.torch}, {where.utc[:10]}"

@@ -9,7 +9,7 @@ Four kinds of points, all of one encoder, attention and body:
 * execute: wall time of the whole runner beside its device time, for what the host adds.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from encgraph import graphs, meters, sizes
@@ -49,15 +49,29 @@ def record(
     Returns:
         Raw points; write them with `store.write`.
     """
+    parts = by_budget(encoder, size, tokens=progress(tokens), backend=backend, samples=samples)
+    return [point for part in parts for point in part]
+
+
+def by_budget(
+    encoder: Encoder,
+    size: EncoderSize,
+    *,
+    tokens: Iterable[int] = TOKENS,
+    backend: str = "cuda",
+    samples: int = 9,
+) -> Iterator[list[Measurement]]:
+    """The same points as they come: those of each budget, and at the end those of whole executes."""
     environment = meters.environment(encoder.spec.dtype)
     recording = Recording(encoder=encoder, size=size, environment=environment, samples=samples)
-    points: list[Measurement] = []
-    for budget in progress(tokens):
+    for budget in tokens:
+        points: list[Measurement] = []
         for items in CAPS:
             capacity = sizes.capacity(budget, size.rule, items=min(items, budget))
             points += _captured(recording, capacity, backend)
         points += [recording.eager(batch) for batch in recording.loads(budget, max(CAPS))]
-    return points + _executes(recording, backend)
+        yield points
+    yield _executes(recording, backend)
 
 
 def _captured(recording: Recording, capacity: Capacity, backend: str) -> list[Measurement]:

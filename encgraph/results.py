@@ -4,7 +4,7 @@ Every figure the project shows is a `Measurement`, which cannot exist without it
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -155,3 +155,11 @@ class Measurement(Showing):
     def __post_init__(self) -> None:
         for name in self.numbers:
             require(name.endswith(UNITS), f"number {name!r} must end in one of {UNITS!r}")
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt that carries what was measured until then."""
+
+    def __init__(self, measured: Sequence[Measurement]) -> None:
+        super().__init__(f"interrupted with {len(measured):,} measurements made")
+        self.measured = tuple(measured)

@@ -8,7 +8,7 @@ Every step is observed; a fallback always has a reason. Outputs are owned by the
 borrowed; a borrowed output raises once a later replay has overwritten it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -139,11 +139,7 @@ class EncoderRunner(Showing):
             self._graphs, self._packer = made, made.pack
             return
         self._graphs = graphs.capture(
-            self.encoder,
-            self.plan,
-            backend=self.backend,
-            slabs=self.slabs,
-            observe=self.observe,
+            self.encoder, self.plan, backend=self.backend, slabs=self.slabs, observe=self.observe
         )
         self._packer = self.packer(self._graphs.captured_plan)
 
@@ -169,12 +165,12 @@ class EncoderRunner(Showing):
             N outputs in batch order, each (tokens, width) and owned by the caller.
 
         Raises:
-            TypeError: If something in the batch is not an `Input`.
+            TypeError: If the batch, or something in it, is not what it must be.
             ValueError: If an input contradicts its own sizes; names it.
             StaleBufferError: If the encoder changed since capture.
         """
         own = rows.one_copy if self.ownership == "one_copy" else rows.clone_each
-        outputs: list[EncoderOutput | None] = [None] * len(batch)
+        outputs: list[EncoderOutput | None] = [None] * len(_sized(batch))
         for done in self._run(batch, own):
             outputs[done.item] = done._output
         return [_present(output, index) for index, output in enumerate(outputs)]
@@ -191,7 +187,7 @@ class EncoderRunner(Showing):
         Raises:
             StaleBufferError: If the encoder changed since capture; no item is to blame for that.
         """
-        refused = [self._refusal(value, index) for index, value in enumerate(batch)]
+        refused = [self._refusal(value, index) for index, value in enumerate(_sized(batch))]
         pairs = zip(batch, refused, strict=True)
         outputs = iter(self.execute([value for value, error in pairs if error is None]))
         return [next(outputs) if error is None else error for error in refused]
@@ -209,7 +205,7 @@ class EncoderRunner(Showing):
         Only the last replay's outputs are still there on return: of a batch that took several, the
         earlier items' `.tensor()` raises. Fallbacks are always there.
         """
-        outputs: list[Borrowed | None] = [None] * len(batch)
+        outputs: list[Borrowed | None] = [None] * len(_sized(batch))
         for done in self._run(batch, rows.split):
             outputs[done.item] = done
         return [_present(output, index) for index, output in enumerate(outputs)]
@@ -257,7 +253,7 @@ class EncoderRunner(Showing):
             real_tokens=part.load.tokens,
             token_budget=part.token_budget,
         )
-        with self.observe(step):
+        with graphs.observed(self.observe, step):
             packed = self._graphs.replay(part.capacity, inputs)
             counts = [self.encoder.spec.rows(value.item) for value in inputs]
             outputs = own(packed, counts, self.encoder.spec.widths)
@@ -285,11 +281,17 @@ class EncoderRunner(Showing):
             reason=largest.reason if self.is_graphed else None,
             reasons=loads if self.is_graphed and len(loads) > 1 else {},
         )
-        with self.observe(step):
+        with graphs.observed(self.observe, step):
             outputs = self.encoder.eager(inputs)
         rows.check(outputs, indices, inputs, self.encoder.spec)
         for index, output in zip(indices, outputs, strict=True):
             yield Borrowed(index, output, None, 0)
+
+
+def _sized(batch: Sequence[Input]) -> Sequence[Input]:
+    if not isinstance(batch, Sized):
+        raise TypeError(f"batch must be a sequence of inputs, got {type(batch).__name__}")
+    return batch
 
 
 def _present(value: Present | None, index: int) -> Present:

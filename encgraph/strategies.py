@@ -207,6 +207,8 @@ def named(name: str) -> Strategy:
 def chosen(names: str) -> list[Strategy]:
     """Strategies of a list of names with commas between; the name of a group stands for its members.
 
+    One that is named twice, or is in a group named as well, is there once.
+
     Raises:
         ValueError: If there is none of a name.
 

@@ -6,9 +6,10 @@ report calls a run right that was not.
 """
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,6 +48,8 @@ class Options:
     planned: Plan | None = None
     """A plan to use instead of the strategy's own."""
     progress: Progress = systems.silent
+    expect: Callable[[float], None] = lambda seconds: None
+    """Told before anything runs about how many seconds all will take; off a card alone."""
     observe: graphs.Observe = graphs.unobserved
     """Sees the steps of capture and of the one verified pass; what is measured goes unobserved."""
 
@@ -61,11 +64,6 @@ class Study:
     options: Options
     gathered: dict[str, Any] = field(default_factory=dict)
     stage: str = "planning"
-
-    @property
-    def device(self) -> torch.device:
-        """Where the encoder is."""
-        return self.setting.device
 
 
 def run(traffic: Traffic, setting: Setting, strategy: Strategy, options: Options) -> Report:
@@ -83,7 +81,7 @@ def run(traffic: Traffic, setting: Setting, strategy: Strategy, options: Options
     _introduce(study, runner, plan)
     try:
         with runner:
-            for stage in (_capture, _execute, _poison, _compare, _jitter):
+            for stage in (_forecast, _capture, _execute, _poison, _compare, _jitter):
                 study.stage = stage.__name__.strip("_")
                 stage(study, runner, recorder)
     except KeyboardInterrupt:
@@ -112,10 +110,32 @@ def _introduce(study: Study, runner: EncoderRunner, plan: Plan) -> None:
             attention=spec.attention,
             backend=study.setting.backend,
             strategy=study.strategy.name,
+            fitted_on_run=_fitted_on_run(study, plan),
         ),
         "plan": plan,
         "prediction": study.options.prediction,
     }
+
+
+def _fitted_on_run(study: Study, plan: Plan) -> bool:
+    fit_on = [tuple(request) for request in study.setting.fit_on]
+    fitted = bool(plan.graphs) and study.strategy.plan in systems.FITTED
+    return fitted and fit_on == [tuple(request) for request in study.traffic.requests]
+
+
+def _forecast(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
+    """Off a card: time one request of middling weight, and say how long all passes will take."""
+    seen, tokens = study.traffic, study.gathered["traffic"].request_tokens
+    if study.setting.device.type == "cuda" or not tokens:
+        return
+    at = measure.middle(tokens)
+    one = slice(at, at + 1)
+    alone = replace(seen, requests=seen.requests[one], paths=seen.paths[one], arrivals_s=())
+    run = partial(runner.encoder.eager, next(systems.batches(alone, study.setting)))
+    passes = (2 if study.setting.dtype == torch.float32 else 3) + 2 * (1 + study.options.repeats)
+    study.options.expect(
+        measure.wall_ms(run, study.setting.device) * passes * sum(tokens) / tokens[at] / 1e3
+    )
 
 
 def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
@@ -135,7 +155,7 @@ def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
         )
         for index, graph in enumerate(states)
     )
-    if study.device.type == "cuda" and study.setting.backend == "cuda":
+    if study.setting.device.type == "cuda" and study.setting.backend == "cuda":
         study.gathered["memory"] = runner.memory
 
 
@@ -146,7 +166,7 @@ def _execute(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     oracle = None if exact else runner.encoder.oracle().eager
     found: list[parity.ItemParity] = []
     progress = study.options.progress
-    for index, batch in enumerate(progress(_sized(study), "verify")):
+    for index, batch in enumerate(progress(_Batches(study), "verify")):
         before = len(recorder.steps)
         compared = parity.compare(runner.execute, [batch], eager=stock, oracle=oracle)
         found += [replace(item, item=len(found) + item.item) for item in compared.items]
@@ -158,13 +178,10 @@ def _execute(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     _settle(study, found, exact)
 
 
-def _sized(study: Study) -> Iterable[list[Input]]:
-    """Batches with a length, for progress bars."""
-    return _Batches(study)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batches:
+    """Batches with a length, for progress bars."""
+
     study: Study
 
     def __len__(self) -> int:
@@ -194,10 +211,11 @@ def _settle(study: Study, found: Sequence[parity.ItemParity], exact: bool) -> No
 
 
 def _poison(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
-    """Once: the request that leaves most padding in the graph it takes."""
-    if runner.graphs is None or study.gathered.get("parity") is None:
+    """Once: the request that leaves most padding in the graph it takes; exact layouts leave none."""
+    exact = study.strategy.packing == "exact"
+    if runner.graphs is None or exact or "parity" not in study.gathered:
         return
-    for batch in _sized(study):
+    for batch in _Batches(study):
         tokens = sum(value.item.tokens for value in batch)
         fits = [
             index
@@ -216,11 +234,11 @@ def _compare(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     """Wall time of every request through the runner and through the best eager, interleaved."""
     with _unobserved(runner):
         medians: dict[str, list[float]] = {"ours": [], "eager": []}
-        for batch in study.options.progress(_sized(study), "measure"):
+        for batch in study.options.progress(_Batches(study), "measure"):
             both = measure.interleaved(
                 {"ours": runner.execute, "eager": runner.encoder.eager},
                 [batch],
-                device=study.device,
+                device=study.setting.device,
                 repeats=study.options.repeats,
             )
             for name, [ms] in both.items():
@@ -258,23 +276,23 @@ def _unobserved(runner: EncoderRunner) -> Iterator[None]:
 
 
 def _jitter(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
-    """A typical replayed request alone and in turn with one that falls back, where both exist."""
+    """A typical replayed request alone and in turn with one that falls back, where both exist on a card."""
     by_route: dict[Route, list[int]] = {Route.REPLAY: [], Route.FALLBACK: []}
     for timed in study.gathered.get("steps", ()):
         by_route.setdefault(timed.step.route, []).append(timed.request)
     mixed = set(by_route[Route.REPLAY]) & set(by_route[Route.FALLBACK])
     replays = [r for r in by_route[Route.REPLAY] if r not in mixed]
     falls = [r for r in by_route[Route.FALLBACK] if r not in mixed]
-    if not replays or not falls:
+    if not replays or not falls or study.setting.device.type != "cuda":
         return
     median = statistics.median_low(replays)
     wanted = {median: None, falls[0]: None}
-    chosen = {i: batch for i, batch in enumerate(_sized(study)) if i in wanted}
+    chosen = {i: batch for i, batch in enumerate(_Batches(study)) if i in wanted}
     with _unobserved(runner):
         study.gathered["jitter"] = measure.jitter(
             runner.execute,
             chosen[median],
             chosen[falls[0]],
-            device=study.device,
+            device=study.setting.device,
             samples=study.options.jitter_samples,
         )

@@ -36,6 +36,8 @@ TUNED_ITEMS = 8
 """The one item cap of `vllm_tuned`."""
 UNPLANNED = (None, "exact", "compile")
 """Kinds of plan that name no budgets."""
+FITTED = ("fitted", "exact_items")
+"""Kinds of plan whose budgets follow the requests to fit on."""
 VLLM_ITEMS = 64
 """Items a graph under vLLM's defaults, whose range of budgets starts at 64 tokens."""
 

@@ -1,7 +1,8 @@
 """Read traffic: requests of items, from images, tables, chats, request lists or built-in profiles.
 
 A malformed cell or line is a mistake in what the user wrote and stops the reading with its place; an
-image nobody can decode is a fact of the traffic, kept in `Traffic.skipped` with its reason.
+image nobody can decode, or an item over the encoder's limits, is a fact of the traffic, kept in
+`Traffic.skipped` with its reason.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ BUILTIN = "builtin:"
 DEFAULT_COUNT = 4_000
 """Requests drawn from a built-in profile unless a count is given."""
 
+SHOWN_CHARS = 80
+"""What is shown of a source with a name too long for a file."""
 SOURCES = f"a folder of images, a .csv, .jsonl or .json file, or {BUILTIN}NAME"
 
 
@@ -152,27 +155,36 @@ def read(
     """
     require(count is None or count >= 1, f"count must be at least 1, got {count!r}")
     text = str(source)
-    what = size.rule.modality
-    require(
-        what is Modality.IMAGE or text.endswith(".csv"),
-        f"{size.name} takes {what}, and {text!r} holds images; give a CSV whose column tokens has "
-        f"the {what} tokens of each item",
-    )
     if text.startswith(BUILTIN):
+        _check_modality(text, size)
         return _drawn(text, size, count or DEFAULT_COUNT, seed)
     path = Path(source)
+    try:
+        reader = _reader(path, size)
+        found = reader(path, size, progress)
+    except OSError as error:
+        shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+        raise ValueError(f"source {shown!r} cannot be read: {error.strerror}") from error
+    traffic = _named(path, size, found)
+    return traffic if count is None else traffic.sample(count, seed=seed)
+
+
+def _check_modality(source: str, size: EncoderSize) -> None:
+    """Only a table can hold other items than images, in a column that `reading` asks for."""
+    is_table = source.lower().endswith(".csv")
+    require(size.rule.modality is Modality.IMAGE or is_table, reading.no_images(source, size))
+
+
+def _reader(path: Path, size: EncoderSize) -> Callable[[Path, EncoderSize, Progress], Found]:
+    """How a source is read; asking for one with too long a name is an `OSError`."""
+    text, is_folder = str(path), path.is_dir()
     if not path.exists():
         near = f"; did you mean {BUILTIN + text!r}" if text in profiles.NAMES else ""
         raise ValueError(f"source {text!r} does not exist; give {SOURCES}{near}")
     suffix = path.suffix.lower()
-    require(path.is_dir() or suffix in READERS, f"source must be {SOURCES}, got {text!r}")
-    reader = reading.from_folder if path.is_dir() else READERS[suffix]
-    try:
-        found = reader(path, size, progress)
-    except OSError as error:
-        raise ValueError(f"source {text!r} cannot be read: {error.strerror}") from error
-    traffic = _named(path, size, found)
-    return traffic if count is None else traffic.sample(count, seed=seed)
+    require(is_folder or suffix in READERS, f"source must be {SOURCES}, got {text!r}")
+    _check_modality(text, size)
+    return reading.from_folder if is_folder else READERS[suffix]
 
 
 def _drawn(source: str, size: EncoderSize, count: int, seed: int) -> Traffic:
@@ -183,7 +195,8 @@ def _drawn(source: str, size: EncoderSize, count: int, seed: int) -> Traffic:
 
 
 def _named(path: Path, size: EncoderSize, found: Found) -> Traffic:
-    require(bool(found.requests), f"{str(path)!r} holds no image that can be read{_first(found)}")
+    what = size.rule.modality
+    require(bool(found.requests), f"{str(path)!r} holds no {what} that can be read{_first(found)}")
     return Traffic(
         name=path.resolve().name if path.is_dir() else path.stem,
         source=str(path),

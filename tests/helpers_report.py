@@ -1,11 +1,14 @@
-"""What tests of the report share: the page as a reader sees it."""
+"""What tests of the report share: the page as a reader sees it, and a run that replayed nothing."""
 
 import html
 import re
+from dataclasses import replace
 
+import report_examples as examples
 from plotly.offline import get_plotlyjs
 
-from encgraph.facts import Report
+from encgraph.facts import FallbackFacts, PackingFacts, Report, TimedStep
+from encgraph.records import FallbackReason, Modality, Route, Step
 from encgraph.report import page
 
 LIBRARY: str = get_plotlyjs()
@@ -17,3 +20,29 @@ def words(report: Report) -> str:
     text = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.S)
     text = html.unescape(re.sub(r"<[^>]+>", " ", text))
     return re.sub(r"\s+", " ", text)
+
+
+def all_eager() -> Report:
+    """Graphs exist, yet packing found eager faster for every item."""
+    base = examples.card_report(count=20)
+    steps = tuple(
+        TimedStep(
+            step=Step(
+                route=Route.FALLBACK,
+                modality=Modality.IMAGE,
+                items=1,
+                real_tokens=timed.step.real_tokens,
+                reason=FallbackReason.EAGER_IS_FASTER,
+            ),
+            ms=timed.ms,
+        )
+        for timed in base.steps
+    )
+    plain = [timed.step for timed in steps]
+    return replace(
+        base,
+        steps=steps,
+        packing=PackingFacts.of(plain),
+        fallbacks=FallbackFacts.by_reason(plain),
+        times=tuple(replace(t, ours_ms=t.eager_ms) for t in base.times),
+    )

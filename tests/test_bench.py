@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import batch, plan, tiny
 
-from encgraph import bench, costs, floors, sidelines, sizes, strategies, systems, traffic
+from encgraph import bench, costs, floors, sidelines, sizes, strategies, traffic
 from encgraph.runner import EncoderRunner
 from encgraph.systems import Setting
 
@@ -44,16 +44,9 @@ def test_graphs_replay_and_eager_does_not(lines):
     assert summaries["vllm"].memory.slabs_bytes > summaries["encgraph_plain"].memory.slabs_bytes
 
 
-def test_the_prediction_for_the_very_requests_is_kept_beside_what_was_measured(lines):
-    found, setting = lines
-    drawn = traffic.read("builtin:coco", SIZE, count=3, seed=3).requests
-    for name, line in bench.summaries(found).items():
-        strategy = strategies.named(name)
-        plan = systems.plan(strategy, setting)
-        right = systems.predicted(strategy, setting, plan, drawn)
-        assert line.numbers["predicted_mean_ms"] == pytest.approx(right.mean_ms)
-        assert line.numbers["predicted_bytes"] == right.memory.total_bytes
-        assert right.replay_rate == (0 if name == "eager_varlen" else 1)
+def test_off_a_card_no_row_has_a_prediction(lines):
+    for line in lines[0]:
+        assert not [name for name in line.numbers if name.startswith("predicted")]
 
 
 def test_an_exact_graph_of_the_same_kernels_is_timed_in_the_same_run(lines):
@@ -74,10 +67,10 @@ def test_jitter_and_host_time_come_with_every_strategy_that_replays(lines):
         assert len(names) == (0 if name == "eager_varlen" else 6), name
 
 
-def test_off_a_card_no_rate_is_measured_and_the_arithmetic_floor_is_the_published_one(lines):
+def test_off_a_card_there_is_no_rate_and_no_floor_of_a_card(lines):
     summary = bench.summaries(lines[0])["vllm"]
     assert "matmul_tflops" not in summary.numbers
-    assert summary.numbers["arithmetic_floor_ms"] > 0
+    assert "arithmetic_floor_ms" not in summary.numbers
 
 
 def test_the_exact_strategies_and_the_ladder_run_too(lines):
@@ -115,10 +108,6 @@ def test_where_time_runs_out_what_was_timed_until_then_is_reported(lines):
         mine = [m.request for m in found if m.strategy == name and m.request is not None]
         assert mine == [0, 1]
         assert line.latency.samples == 2
-        strategy = strategies.named(name)
-        plan = systems.plan(strategy, setting)
-        right = systems.predicted(strategy, setting, plan, drawn.requests[:2])
-        assert line.numbers["predicted_mean_ms"] == pytest.approx(right.mean_ms)
 
 
 def test_no_strategy_is_refused(lines):

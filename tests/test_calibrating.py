@@ -1,21 +1,30 @@
 """Costs measured on captured graphs decide between replay and eager, and change nothing else."""
 
 import dataclasses
-import json
 import time
 
 import pytest
 import torch
 from helpers import RULE, TINY, batch, tiny
-from helpers_cli import TINY as TINY_ENCODER
-from helpers_cli import passes, photos
 from helpers_families import PACKED, built
 
-from encgraph import bench, calibrating, costs, exact, packing, sizes, strategies, systems, traffic
+from encgraph import (
+    bench,
+    calibrating,
+    costs,
+    exact,
+    packing,
+    sizes,
+    strategies,
+    study,
+    systems,
+    traffic,
+)
 from encgraph.encoders import inputs, registry
 from encgraph.errors import StaleBufferError
 from encgraph.layouts import Keep
 from encgraph.records import FallbackReason, Plan, Route
+from encgraph.report import advice, page
 from encgraph.runner import EncoderRunner
 from encgraph.systems import Setting
 
@@ -234,9 +243,11 @@ def test_without_it_the_costs_of_the_setting_are_named(setting):
         assert systems.calibrated(made, strategy, plain).source == plain.costs.source
 
 
-def test_run_calibrates_and_its_report_says_so(tmp_path):
-    folder, out = photos(tmp_path / "photos", (256, 256), (256, 320)), tmp_path / "out"
-    passes("run", folder, *TINY_ENCODER, "--backend", "reference", "--calibrate", "--out", out)
-    source = json.loads((out / "report.json").read_text())["encoder"]["costs"]
-    assert source.startswith("measured at capture on ")
-    assert f"Packed by costs {source}." in (out / "report.html").read_text()
+def test_a_study_calibrates_and_its_report_says_so(setting):
+    drawn = traffic.read("builtin:coco", TINY, count=1, seed=3)
+    small = dataclasses.replace(setting, largest=256)
+    found = study.run(
+        drawn, small, strategies.ENCGRAPH_PLAIN, study.Options(command="run", repeats=1)
+    )
+    assert found.encoder.costs.startswith(advice.MEASURED_HERE)
+    assert f"Packed by costs {found.encoder.costs}." in page.render(found)

@@ -69,6 +69,24 @@ def test_run_on_a_cpu_predicts_a_card_for_the_encoder_that_tiny_stands_in_for(
     assert len(report(tmp_path).prediction.times) == len(SIDES)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("strategy", ["trtllm", "sglang_exact"])
+def test_a_packing_that_no_model_speaks_of_is_not_predicted(tmp_path: Path, strategy: str) -> None:
+    folder = photos(tmp_path / "photos", *SIDES)
+    found = read_json("run", folder, *REFERENCE, "--strategy", strategy, "--out", tmp_path)
+    assert found["prediction"] is None
+    assert found["parity"]["items"] == len(SIDES)
+
+
+def test_the_slabs_that_are_predicted_are_those_of_the_strategy(tmp_path: Path) -> None:
+    shown = {}
+    for name in ("vllm", "encgraph_plain"):
+        run = ("run", "builtin:coco", "--count", "2", *REFERENCE, "--strategy", name)
+        file = plan_file(tmp_path / "plan.json", 256, 512)
+        found = read_json(*run, "--plan", file, "--out", tmp_path)
+        shown[name] = found["prediction"]["memory"]["slabs_bytes"]
+    assert shown["vllm"] == pytest.approx(1.5 * shown["encgraph_plain"])
+
+
 def test_run_says_which_backend_it_takes(tmp_path: Path) -> None:
     result = invoke("run", photos(tmp_path / "p", (64, 64)), *TINY, "--out", tmp_path)
     assert result.exit_code == 0, result.output
@@ -148,24 +166,59 @@ def test_a_request_with_a_damaged_image_is_left_out_whole_and_counted(tmp_path: 
     assert left.paths == ((str(folder / "000.png"),),)
     assert left.requests == ((item,),)
     assert len(left.skipped) == 1
-    said = "incomplete requests, left out: 1 (with 1 items that could be read)"
-    assert left.notes == (said,)
+    assert left.notes == (
+        "incomplete requests, left out: 1 (with 1 items that could be read)",
+        "requests of which no item could be read, left out: 1",
+    )
 
 
-def test_bench_writes_a_line_a_figure_and_keeps_other_strategies(tmp_path: Path) -> None:
+def test_bench_replaces_all_of_its_encoder_and_says_so(tmp_path: Path) -> None:
     folder = photos(tmp_path / "My Photos", *SIDES, (64, 128))
     bench = ("bench", folder, *REFERENCE, "--out", tmp_path, "--largest", "128", "--strategies")
     found = read_json(*bench, "eager_varlen,encgraph_plain")
     file = Path(found["file"])
     assert file == store.path(None, "bench-my-photos", root=tmp_path)
     assert [m["strategy"] for m in found["summaries"]] == ["eager_varlen", "encgraph_plain"]
-    before = store.read(file)
-    said = passes(*bench, "encgraph_plain")
-    assert "fitted on 2 requests, judged on the other 2" in said
+    assert not any(
+        name.startswith("predicted") for m in found["summaries"] for name in m["numbers"]
+    )
+    other = [replace(m, encoder="qwen3-vl-8b") for m in store.read(file)]
+    store.write(file, [*store.read(file), *other])
+    again = invoke(*bench, "encgraph_plain")
+    assert "fitted on 2 requests, judged on the other 2" in again.stdout
+    replaced = "replaced in bench-my-photos.jsonl: eager_varlen, encgraph_plain of qwen3-vl-tiny"
+    assert replaced in again.stderr
     after = store.read(file)
-    assert {m.strategy for m in after} == {"eager_varlen", "encgraph_plain"}
-    kept = [m for m in before if m.strategy == "eager_varlen"]
-    assert [m for m in after if m.strategy == "eager_varlen"] == kept
+    assert {m.strategy for m in after if m.encoder == "qwen3-vl-tiny"} == {"encgraph_plain"}
+    assert [m for m in after if m.encoder == "qwen3-vl-8b"] == sorted(
+        other, key=store.read(file).index
+    )
+
+
+def test_a_bench_on_a_cpu_names_host_memory_and_a_single_request(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", *SIDES[:2])
+    bench = ("bench", folder, *REFERENCE, "--out", tmp_path, "--largest", "128")
+    said = passes(*bench, "--strategies", "encgraph_plain")
+    assert "host memory: slabs of qwen3-vl-tiny on the CPU, not what a card takes" in said
+    assert "traffic: 1 request; " in said
+    assert "1 request: its one time is mean, p50, p99 and worst at once" in said
+
+
+def test_a_run_whose_budgets_knew_the_requests_says_so_beside_the_headline(tmp_path: Path) -> None:
+    folder, known = photos(tmp_path / "photos", *SIDES), "budgets fitted on these very requests"
+    run = ("run", folder, *REFERENCE, "--out", tmp_path)
+    [faster] = [line for line in passes(*run).splitlines() if line.startswith("Faster")]
+    assert known in faster
+    assert known not in passes(*run, "--plan", plan_file(tmp_path / "plan.json", 64))
+
+
+def test_a_run_that_replays_nothing_claims_no_replay(tmp_path: Path) -> None:
+    file = plan_file(tmp_path / "plan.json", 64)
+    folder = photos(tmp_path / "photos", *SIDES[1:])
+    said = passes("run", folder, *REFERENCE, "--plan", file, "--out", tmp_path)
+    assert said.startswith("Right? Eager only")
+    assert "no item was replayed, so no replay was checked" in said
+    assert "this run proves the results of eager only" in said
 
 
 def test_a_strategy_measured_anew_under_another_attention_takes_the_place_of_the_old(

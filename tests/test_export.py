@@ -55,6 +55,25 @@ def test_a_version_that_is_none_is_refused_with_an_example(version: str) -> None
     assert repr(version) in str(error.value)
 
 
+@pytest.mark.parametrize("version", ["0.34", "9.9", "1.0"])
+def test_a_release_newer_than_known_says_which_names_are_assumed(version: str) -> None:
+    said = export.vllm(plan(64), engine_version=version).assumed
+    assert said.startswith(f"vLLM {version} is newer than 0.33, the newest release known here")
+    assert "encoder_cudagraph_token_budgets" in said
+    assert RENAMED in said
+
+
+@pytest.mark.parametrize("version", ["0.19", "0.33", "0.33.1"])
+def test_a_known_release_has_nothing_assumed(version: str) -> None:
+    assert export.vllm(plan(64), engine_version=version).assumed == ""
+
+
+def test_default_budgets_are_graphs_on_and_nothing_else() -> None:
+    assert export.vllm_defaults().config == {"cudagraph_mm_encoder": True}
+    with pytest.raises(ValueError, match=r"vLLM 0.18 has no encoder graphs"):
+        export.vllm_defaults(engine_version="0.18")
+
+
 def test_the_command_line_survives_a_shell() -> None:
     flags = export.vllm(plan(64, 128))
     name, value = shlex.split(flags.command_line)

@@ -142,6 +142,10 @@ def test_first_tokens_are_a_row_a_summary_with_card_and_samples() -> None:
     whole = line("eager", latency=Latency.of([40.0, 42.0, 44.0], clock="wall"))
     shown = handles.first_tokens([line("eager", request=0), whole, line("jitter")])
     assert shown.rows == (("eager", "4", "42.0 ms", "44.0 ms", "10.0 ms", "30.0 ms", "0.25"),)
+    assert shown.columns[2:6] == (
+        *("first token, p50", "first token, p99"),
+        *("encode, mean", "prefill, mean"),
+    )
     assert shown.note.startswith("qwen3-vl-2b on NVIDIA H200")
     assert shown.note.endswith("; 3 batches of builtin:servegen")
 

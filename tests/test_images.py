@@ -54,7 +54,6 @@ def test_pixels_are_never_decoded(tmp_path):
         (b"hello", "not an image"),
         (b"\x89PNG\r\n\x1a\n", "not an image"),
         (b"\xff\xd8\xff\xe0\x00\x10JFIF", "not an image|broken header|cannot be read"),
-        (png_header(30_000, 30_000), "too large to decode safely"),
     ],
 )
 def test_broken_files_say_why(tmp_path, content, reason):
@@ -71,11 +70,44 @@ def test_heic_says_what_to_do(tmp_path):
         images.of_file(path)
 
 
-def test_large_but_legal_pictures_give_no_warning(tmp_path, recwarn):
+@pytest.mark.parametrize("side", [12_000, 30_000])
+def test_large_pictures_are_sized_and_give_no_warning(tmp_path, recwarn, side):
     path = tmp_path / "a.png"
-    path.write_bytes(png_header(12_000, 12_000))
-    assert images.of_file(path)[:2] == (12_000, 12_000)
+    path.write_bytes(png_header(side, side))
+    assert images.of_file(path)[:2] == (side, side)
+    assert images.of_url(data_uri(path.read_bytes()), tmp_path)[:2] == (side, side)
     assert not recwarn
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "tif", "gif", "jp2", "ppm"])
+def test_a_picture_over_the_limit_on_decoding_is_sized_in_every_format(
+    tmp_path, suffix, monkeypatch
+):
+    path = tmp_path / f"a.{suffix}"
+    Image.new("RGB", (40, 20)).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(Image.DecompressionBombError):
+        Image.open(path)
+    assert images.of_file(path)[:2] == (40, 20)
+
+
+def test_a_webp_over_the_limit_is_skipped_since_opening_it_decodes_it(tmp_path, monkeypatch):
+    path = tmp_path / "a.webp"
+    Image.new("RGB", (40, 20)).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ValueError, match="too large to decode safely"):
+        images.of_file(path)
+
+
+def test_a_data_uri_that_is_no_image_names_no_object(tmp_path):
+    with pytest.raises(ValueError, match=r"no readable image: not an image \(JPEG") as caught:
+        images.of_url("data:image/png;base64,aGVsbG8=", tmp_path)
+    assert "BytesIO" not in str(caught.value)
+
+
+def test_a_path_with_too_long_a_name_is_one_bad_image(tmp_path):
+    with pytest.raises(ValueError, match="cannot be read: File name too long"):
+        images.of_url("x" * 5000, tmp_path)
 
 
 def test_files_are_found_recursively_in_order_and_missing_folders_are_reported(tmp_path):

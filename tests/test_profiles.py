@@ -154,7 +154,9 @@ def test_converted_grid_is_legal_and_close_to_the_pixels_of_the_source(source_to
 
 
 def test_an_unknown_profile_names_the_nearest():
-    with pytest.raises(ValueError, match=re.escape("did you mean 'builtin:servegen'")):
+    with pytest.raises(
+        ValueError, match=re.escape("got 'builtin:servgen'; did you mean 'builtin:servegen'")
+    ):
         profiles.load("servgen")
 
 

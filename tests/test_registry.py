@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
@@ -124,6 +125,30 @@ def test_another_kind_of_model_is_refused(tmp_path):
 def test_a_directory_without_a_model_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must hold 'config\.json'"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["/nope", "../nope/nope", "./nope"])
+def test_a_directory_that_is_not_there_is_said(name):
+    with pytest.raises(ValueError, match=f"no such directory, and no name of a model: '{name}'"):
+        load(name)
+
+
+def test_a_hub_out_of_reach_is_said_with_the_way_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    said = r"the hub could not be reached for 'config\.json' of 'a/b'.*; give a local directory"
+    with pytest.raises(ValueError, match=said):
+        load("a/b")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
+def test_a_device_that_is_not_there_is_said(device, saved):
+    said = "needs an NVIDIA GPU, torch sees no card; use device='cpu'"
+    with pytest.raises(ValueError, match=said):
+        registry.named("qwen3-vl-tiny", device=device, dtype=torch.float32)
+    with pytest.raises(ValueError, match=said):
+        registry.from_pretrained(saved, device=device, dtype=torch.float32)
 
 
 def test_parameters_of_a_name_are_those_published():

@@ -5,20 +5,18 @@ from pathlib import Path
 
 import pytest
 import report_examples as examples
-from helpers_report import LIBRARY, words
+from helpers_report import LIBRARY, all_eager, words
 
 from encgraph import codec
 from encgraph.facts import (
-    FallbackFacts,
     GraphState,
     PackingFacts,
     ParityFacts,
     Report,
-    TimedStep,
     quantile,
 )
-from encgraph.records import FallbackReason, Modality, Route, Step
-from encgraph.report import advice, findings, page
+from encgraph.records import FallbackReason
+from encgraph.report import advice, headline, page
 from encgraph.results import Memory
 
 EXAMPLES: dict[str, Callable[[], Report]] = {
@@ -28,34 +26,8 @@ EXAMPLES: dict[str, Callable[[], Report]] = {
     "no graphs": lambda: examples.card_report(budgets=()),
     "empty": examples.empty_report,
     "hostile": examples.hostile_report,
-    "all eager": lambda: all_eager(),
+    "all eager": all_eager,
 }
-
-
-def all_eager() -> Report:
-    """Graphs exist, yet packing found eager faster for every item."""
-    base = examples.card_report(count=20)
-    steps = tuple(
-        TimedStep(
-            step=Step(
-                route=Route.FALLBACK,
-                modality=Modality.IMAGE,
-                items=1,
-                real_tokens=timed.step.real_tokens,
-                reason=FallbackReason.EAGER_IS_FASTER,
-            ),
-            ms=timed.ms,
-        )
-        for timed in base.steps
-    )
-    plain = [timed.step for timed in steps]
-    return replace(
-        base,
-        steps=steps,
-        packing=PackingFacts.of(plain),
-        fallbacks=FallbackFacts.by_reason(plain),
-        times=tuple(replace(t, ours_ms=t.eager_ms) for t in base.times),
-    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -120,7 +92,7 @@ def test_the_reference_backend_on_a_card_says_so_too() -> None:
 
 def test_the_headline_answers_the_four_questions() -> None:
     report = examples.card_report()
-    right, faster, memory, rate = findings.verdicts(report)
+    right, faster, memory, rate = headline.verdicts(report)
     expected = sum(t.eager_ms for t in report.times) / sum(t.ours_ms for t in report.times)
     assert (right.answer, right.tone) == ("Yes", "good")
     assert faster.answer.startswith(f"Yes, {expected:.2f}")
@@ -142,14 +114,14 @@ def test_a_size_at_which_eager_wins_is_called_slower_and_capped() -> None:
         replace(t, ours_ms=t.eager_ms * 1.3) if t.tokens > 2048 else t for t in base.times
     )
     report = replace(base, times=times)
-    _, faster, _, _ = findings.verdicts(report)
+    _, faster, _, _ = headline.verdicts(report)
     assert any("over 2,048 tokens" in line and "(slower)" in line for line in faster.lines)
     assert any("cap the largest budget at 2,048" in s for s in advice.recommendations(report))
 
 
 def test_an_item_too_far_from_eager_is_named_and_comes_first() -> None:
     report = replace(examples.card_report(), parity=examples.parity(worst=3.5))
-    assert findings.verdicts(report)[0].answer == "No"
+    assert headline.verdicts(report)[0].answer == "No"
     first = advice.recommendations(report)[0]
     assert "Do not use these graphs" in first
     assert "request 117, item 0" in first
@@ -201,7 +173,7 @@ def test_a_failed_capture_is_reported_with_its_budget_and_why() -> None:
 def test_a_choice_of_the_plan_is_not_called_a_fault() -> None:
     found = advice.recommendations(all_eager())
     assert not any(FallbackReason.EAGER_IS_FASTER in s for s in found)
-    assert findings.verdicts(all_eager())[3].answer == "0%"
+    assert headline.verdicts(all_eager())[3].answer == "0%"
 
 
 def test_a_plan_without_graphs_says_graphs_are_off_and_why() -> None:
@@ -252,8 +224,8 @@ def test_a_quantile_is_the_smallest_value_with_that_share() -> None:
 
 
 def test_memory_is_never_one_number_only() -> None:
-    lines = findings.verdicts(examples.card_report())[2].lines
+    lines = headline.verdicts(examples.card_report())[2].lines
     assert [line.split()[0] for line in lines] == ["slabs", "pool", "driver", "peak"]
     nothing = replace(examples.card_report(), memory=None)
-    assert findings.verdicts(nothing)[2].answer == "Not measured"
+    assert headline.verdicts(nothing)[2].answer == "Not measured"
     assert Memory(slabs_bytes=1, pool_bytes=2, driver_bytes=3).total_bytes == 6

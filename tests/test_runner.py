@@ -163,6 +163,28 @@ def test_what_is_not_an_input_is_named():
         runner.execute([*batch([(8, 8)], encoder), torch.zeros(3)])
 
 
+def test_a_batch_that_is_no_sequence_is_said():
+    encoder = tiny()
+    with runner_of(encoder, "reference", 16) as runner:
+        for encode in (runner.execute, runner.execute_each, runner.borrow):
+            for bad, name in ((None, "NoneType"), (batch([(8, 8)], encoder)[0], "Input")):
+                with pytest.raises(TypeError, match=f"batch must be a sequence .*, got {name}"):
+                    encode(bad)
+
+
+def test_an_observer_that_returns_nothing_is_named():
+    encoder = tiny()
+    said = "observe must return a context manager, got NoneType; @contextlib.contextmanager"
+    with runner_of(encoder, "reference", 16) as runner:
+        runner.observe = lambda step: None
+        with pytest.raises(TypeError, match=said):
+            runner.execute(batch([(8, 8)], encoder))
+        with pytest.raises(TypeError, match=said):
+            runner.execute(batch([(64, 64)], encoder))
+        with pytest.raises(TypeError, match=said):
+            runner.capture()
+
+
 def test_an_input_that_contradicts_itself_is_named():
     encoder = tiny()
     [good] = batch([(8, 8)], encoder)

@@ -8,7 +8,7 @@ from encgraph.sources import tables
 def rows_of(tmp_path, text, encoding="utf-8"):
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode(encoding))
-    return tables.read(path)
+    return tables.read(path).rows
 
 
 def test_every_column_is_read_and_others_are_ignored(tmp_path):
@@ -42,7 +42,8 @@ def test_without_a_request_column_each_row_is_a_request_and_blank_lines_are_pass
         ),
         ("width,height\n0,2\n", "line 2: width must be a whole number of at least 1, got '0'"),
         ("width,height\n1_0,2\n", "got '1_0'"),
-        ("width,height\n" + "9" * 5000 + ",2\n", "line 2: width must be a whole number"),
+        ("width,height\n" + "9" * 5000 + ",2\n", "line 2: width must be at most 999,999,999, got"),
+        ("tokens\n99999999999\n", "line 2: tokens must be at most 999,999,999, got '99999999999'"),
         ("width,height\n640\n", "line 2: height is missing"),
         ("width,height,request\n6,4, \n", "line 2: request is missing"),
         (
@@ -64,6 +65,24 @@ def test_malformed_tables_say_where_and_what(tmp_path, text, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         rows_of(tmp_path, text)
     assert str(caught.value).startswith("t.csv: ")
+
+
+@pytest.mark.parametrize(
+    ("prefer", "unread", "sizes"),
+    [("sides", ("tokens",), (6, 4, 0)), ("tokens", ("width", "height", "frames"), (0, 0, 9))],
+)
+def test_of_sides_and_tokens_the_preferred_are_read_and_the_others_named(
+    tmp_path, prefer, unread, sizes
+):
+    path = tmp_path / "t.csv"
+    path.write_text("width,height,frames,tokens\n6,4,1,9\n")
+    table = tables.read(path, prefer=prefer)
+    assert (table.form, table.unread) == (prefer, unread)
+    assert [(row.width, row.height, row.tokens) for row in table.rows] == [sizes]
+
+
+def test_zeros_before_a_number_do_not_make_it_too_large(tmp_path):
+    assert [row.tokens for row in rows_of(tmp_path, "tokens\n0000000000064\n")] == [64]
 
 
 def test_other_encodings_are_refused_by_name(tmp_path):

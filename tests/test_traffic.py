@@ -104,10 +104,14 @@ def test_tokens_get_a_near_square_grid_and_a_note(tmp_path):
     assert "near-square legal grid, 364 tokens in all for 310 asked" in found.notes[0]
 
 
-def test_too_many_tokens_for_one_image_stop_with_the_line(tmp_path):
+def test_too_many_tokens_for_one_image_are_skipped_with_the_line(tmp_path):
     path = written(tmp_path / "t.csv", "tokens\n300\n20000\n")
-    with pytest.raises(ValueError, match=r"t\.csv: line 3: tokens must be at most 16384"):
-        traffic.read(path, SIZE)
+    found = traffic.read(path, SIZE)
+    assert [i.tokens for i in found.items] == [300]
+    [skipped] = found.skipped
+    assert skipped.path == f"{path}:3"
+    assert skipped.reason == "tokens must be at most 16384 for one image, got 20000"
+    assert "300 tokens in all for 300 asked" in found.notes[0]
 
 
 def test_chats_give_their_images_and_report_the_rest(tmp_path):
@@ -125,6 +129,7 @@ def test_chats_give_their_images_and_report_the_rest(tmp_path):
     assert found.notes == (
         "requests without images, left out: 1",
         "incomplete requests, left out: 1 (with 1 items that could be read)",
+        "requests of which no item could be read, left out: 1",
     )
 
 
@@ -225,24 +230,24 @@ def test_about_sums_up_the_requests():
     assert {atom.tokens for atom in about.atoms[:2]} == {260, 300}
 
 
-def test_images_are_no_traffic_for_a_text_encoder():
-    with pytest.raises(ValueError, match=r"bge-m3 takes text, and 'builtin:servegen' holds images"):
-        traffic.read("builtin:servegen", sizes.named("bge-m3"))
+def test_notes_of_chats_account_for_every_line(tmp_path):
+    photos(tmp_path, 1)
+    urls = [["0.jpg"], ["none.jpg"], [], ["0.jpg", "none.jpg"], ["none.jpg", "none.jpg"]]
+    contents = [[{"type": "image_url", "image_url": {"url": u}} for u in line] for line in urls]
+    contents.append([{"type": "video_url", "video_url": {"url": "a.mp4"}}])
+    lines = [json.dumps({"messages": [{"content": content}]}) for content in contents]
+    found = traffic.read(written(tmp_path / "c.jsonl", "\n".join(lines)), SIZE)
+    left = [int(re.search(r"left out: (\d+)", note)[1]) for note in found.notes]
+    assert left == [1, 1, 3]
+    assert len(found.requests) + sum(left) == len(lines)
 
 
-def test_tokens_of_a_table_are_the_lengths_of_texts(tmp_path):
-    table = tmp_path / "texts.csv"
-    table.write_text("tokens\n12\n400\n")
-    read = traffic.read(str(table), sizes.named("bge-m3"))
-    assert [item.patches for item in read.items] == [12, 400]
-    assert {item.modality for item in read.items} == {"text"}
-    assert read.notes == ()
+def test_a_source_whose_name_is_too_long_is_said_with_its_start():
+    with pytest.raises(ValueError, match="cannot be read: File name too long") as caught:
+        traffic.read("x" * 5000, SIZE)
+    assert len(str(caught.value)) < 200
 
 
-def test_a_text_longer_than_the_encoder_takes_names_its_line(tmp_path):
-    table = tmp_path / "texts.csv"
-    table.write_text("tokens\n12\n9000\n")
-    with pytest.raises(
-        ValueError, match=r"texts.csv: line 3: bge-m3 takes at most 8192 text tokens"
-    ):
-        traffic.read(str(table), sizes.named("bge-m3"))
+def test_a_source_that_does_not_exist_is_no_matter_of_modality():
+    with pytest.raises(ValueError, match=r"'nowhere\.txt' does not exist"):
+        traffic.read("nowhere.txt", sizes.named("bge-m3"))

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from encgraph import first_token, handles, store, strategies, systems, tabular
-from encgraph.cli import benching, machines, output
-from encgraph.cli.benching import Wanted
+from encgraph.cli import benching, keeping, machines, output, pacing
+from encgraph.cli.benching import Prepared, Wanted
 from encgraph.errors import require
 from encgraph.loads import Load
 from encgraph.model_runner import models
-from encgraph.results import Measurement
+from encgraph.report.text import plural
+from encgraph.results import Interrupted, Measurement
 
 CPU_SAMPLES, CARD_SAMPLES = 10, 50
 """Of the jitter; few on a CPU, which proves no latency."""
@@ -33,7 +34,11 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
-    """Measure, write one line a figure, and print the summaries; budgets as `encgraph_plain` fits them."""
+    """Measure, write one line a figure, and print the summaries; budgets as `encgraph_plain` fits them.
+
+    Raises:
+        typer.Exit: With status 130 if it was interrupted; what was measured is kept.
+    """
     known = sorted(models.TEXT_SIZES)
     require(
         wanted.encoder in models.TEXT_SIZES,
@@ -49,19 +54,14 @@ def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
     )
     counts = numbers(concurrency or (CARD_CONCURRENCY if on_card else CPU_CONCURRENCY))
     prepared = benching.prepare(wanted, machine)
-    lines = first_token.run(
-        prepared.given.traffic,
-        prepared.setting,
-        plan=systems.plan(strategies.ENCGRAPH_PLAIN, prepared.setting),
-        load=Load(
-            concurrency=counts,
-            repeats=wanted.repeats or machine.repeats,
-            samples=CARD_SAMPLES if on_card else CPU_SAMPLES,
-        ),
-        progress=output.bar,
+    load = Load(
+        concurrency=counts,
+        repeats=wanted.repeats or machine.repeats,
+        samples=CARD_SAMPLES if on_card else CPU_SAMPLES,
     )
+    lines = _measured(prepared, load)
     file = prepared.file(lines[0].experiment)
-    store.write(file, lines)
+    keeping.bench(file, lines)
     if as_json:
         found = {"file": str(file), "summaries": first_token.summaries(lines)}
         output.machine(found | {"jitter": [m for m in lines if m.strategy == first_token.JITTER]})
@@ -71,6 +71,28 @@ def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
     if not on_card:
         output.line("latencies are the reference backend's on a CPU: no statement about a card")
     output.line(f"written: {file}")
+
+
+def _measured(prepared: Prepared, load: Load) -> list[Measurement]:
+    """The lines; what was there at an interrupt is kept beside the file."""
+    plan = systems.plan(strategies.ENCGRAPH_PLAIN, prepared.setting)
+    try:
+        return first_token.run(
+            prepared.given.traffic,
+            prepared.setting,
+            plan=plan,
+            load=load,
+            progress=pacing.bar,
+        )
+    except Interrupted as stop:
+        file = keeping.unfinished(prepared.file(stop.measured[0].experiment))
+        store.write(file, stop.measured)
+        batches = {
+            (m.numbers["concurrency_count"], m.request)
+            for m in stop.measured
+            if m.request is not None
+        }
+        raise keeping.stopped(plural(len(batches), "batch", "batches"), file) from None
 
 
 def jitter(lines: Sequence[Measurement]) -> str:

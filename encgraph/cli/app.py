@@ -35,8 +35,9 @@ class OneLineErrors(TyperGroup):
         except EXPECTED as error:
             if ctx.params.get("traceback"):
                 raise
-            said = " ".join(str(error).split()) or type(error).__name__
-            typer.echo(f"error: {options.spoken(said, self._options(ctx))}", err=True)
+            command = ctx.invoked_subcommand or "run"
+            said = options.spoken(options.failed(error), self._options(ctx), command=command)
+            typer.echo(f"error: {said}", err=True)
             raise typer.Exit(1) from error
 
     def _options(self, ctx: Any) -> dict[str, str]:

@@ -3,18 +3,19 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from encgraph import bench, meters, sizes, store, strategies
-from encgraph.cli import glossary, machines, output, planning, sources
+from encgraph.cli import glossary, keeping, machines, output, pacing, planning, sources
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
 from encgraph.cli.sources import Given
-from encgraph.curves import Kernels
 from encgraph.errors import require
-from encgraph.results import Measurement
+from encgraph.report.text import plural
+from encgraph.results import Interrupted, Measurement
 from encgraph.strategies import Strategy
 from encgraph.systems import Setting
 
@@ -57,6 +58,7 @@ def prepare(wanted: Wanted, machine: Machine) -> Prepared:
     """Check the folder, read the traffic, and say where it runs."""
     size = sizes.named(wanted.encoder)
     planning.check_largest(wanted.largest, size)
+    machines.check_calibrate(wanted.calibrate, machine)
     out = output.folder(wanted.out)
     output.note(machine.said)
     traffic = sources.read(
@@ -80,7 +82,11 @@ def prepare(wanted: Wanted, machine: Machine) -> Prepared:
 
 
 def show(wanted: Wanted, *, as_json: bool) -> None:
-    """Measure, write one line a figure, and print the summaries."""
+    """Measure, write one line a figure, and print the summaries.
+
+    Raises:
+        typer.Exit: With status 130 if it was interrupted; what was measured is kept.
+    """
     require(
         wanted.max_graphs >= 1,
         f"--max-graphs must be at least 1 to compare graphs, got {wanted.max_graphs!r}; to measure "
@@ -89,13 +95,21 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
     chosen = strategies.chosen(wanted.strategies)
     prepared = prepare(wanted, machines.chosen(wanted.backend))
     given, machine = prepared.given, prepared.machine
-    lines = _measured(given, chosen, prepared.setting, wanted.repeats or machine.repeats)
+    try:
+        lines = _measured(given, chosen, prepared.setting, wanted.repeats or machine.repeats)
+    except Interrupted as stop:
+        file = keeping.unfinished(prepared.file(stop.measured[0].experiment))
+        store.write(file, stop.measured)
+        done = next(iter(bench.summaries(stop.measured).values())).latency
+        of = f"{done.samples if done else 0:,} of {len(given.traffic.requests):,} requests"
+        raise keeping.stopped(of, file) from None
     file = prepared.file(lines[0].experiment)
-    keep(file, lines)
+    keeping.bench(file, lines)
     if as_json:
         output.machine({"file": str(file), "summaries": list(bench.summaries(lines).values())})
         return
-    _tell(output.console(), lines, given, file)
+    _tell(output.console(), lines, given, on_card=machine.backend == "cuda")
+    output.line(f"written: {file}")
 
 
 def _measured(
@@ -104,23 +118,12 @@ def _measured(
     """Measure under a name that a file can have."""
     name = "-".join(re.findall(r"[a-z0-9_.]+", given.traffic.name.lower())) or "traffic"
     named = replace(given.traffic, name=name)
-    return bench.run(named, chosen, setting, repeats=repeats, progress=output.bar)
+    weights = [float(tokens) for tokens in named.tokens_by_request]
+    progress = partial(pacing.bar, weights=weights)
+    return bench.run(named, chosen, setting, repeats=repeats, progress=progress)
 
 
-def keep(file: Path, lines: Sequence[Measurement]) -> None:
-    """Write measurements; of those already there, keep other encoders, strategies, a curve's kernels."""
-    new = {_which(m) for m in lines}
-    old = [m for m in store.read(file) if _which(m) not in new] if file.is_file() else []
-    store.write(file, [*old, *lines])
-
-
-def _which(measurement: Measurement) -> tuple[str, str, Kernels | None]:
-    """What a new line takes the place of: a strategy keeps its name when its kernels change."""
-    m = measurement
-    return m.encoder, m.strategy, Kernels.of(m) if m.route else None
-
-
-def _tell(console: Console, lines: Sequence[Measurement], given: Given, file: Path) -> None:
+def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_card: bool) -> None:
     rows = []
     for name, line in bench.summaries(lines).items():
         assert line.latency is not None
@@ -135,8 +138,13 @@ def _tell(console: Console, lines: Sequence[Measurement], given: Given, file: Pa
                 f"{memory.total_bytes / 2**20:,.0f} MiB" if memory else "",
             )
         )
-    columns = ("wall, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
+    held = "memory" if on_card else "host memory"
+    columns = ("wall, ms", "mean", "p50", "p99", "worst", "padding", "replayed", held)
     console.print(output.table(columns, rows))
     glossary.footnote(console, "wall", "padding", "replayed")
-    console.print(f"traffic: {len(given.traffic.requests):,} requests; {given.traffic.notes[-1]}")
-    console.print(f"written: {file}")
+    if not on_card:
+        console.print(f"host memory: slabs of {lines[0].encoder} on the CPU, not what a card takes")
+    count = len(given.traffic.requests)
+    console.print(f"traffic: {plural(count, 'request')}; {given.traffic.notes[-1]}")
+    if count == 1:
+        console.print("1 request: its one time is mean, p50, p99 and worst at once")

@@ -10,9 +10,12 @@ import typer
 Backend = Literal["cuda", "reference"]
 Engine = Literal["encgraph", "vllm"]
 Export = Literal["vllm", "json"]
+NAME_CHARS = 80
+"""What is shown of a name too long for a file."""
 Body = Literal["plain", "compiled", "fused"]
 Method = Literal["fitted", "doubling", "quantile"]
 
+_LONG_NAME = re.compile(r"[^\s/'\"]{256,}")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|[KMGT]B|B)?", re.IGNORECASE)
 _POWERS = "BKMGT"
 
@@ -34,17 +37,35 @@ def num_bytes(text: str) -> int:
     return int(float(found[1]) * step ** _POWERS.index(unit[0]))
 
 
+def failed(error: Exception) -> str:
+    """What an error says, in one line: the system's own without its number, impossible names cut.
+
+    >>> failed(FileNotFoundError(2, "No such file or directory", "a.csv"))
+    "'a.csv': No such file or directory"
+    """
+    said = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str | Path):
+        said = f"{str(error.filename)!r}: {error.strerror}"
+    said = _LONG_NAME.sub(lambda found: f"{found[0][:NAME_CHARS]}...", said)
+    return said or type(error).__name__
+
+
 OTHER_NAMES = {"max_bytes": "memory", "strategy": "strategies"}
 """What the library calls some parameters of commands."""
 GRAPHS_OFF = "leave graphs off"
 
 
-def spoken(said: str, options: Mapping[str, str]) -> str:
+RUN_HELP = "`encgraph run --help`"
+"""Where the library sends whoever asks for a strategy that is not there."""
+
+
+def spoken(said: str, options: Mapping[str, str], *, command: str = "run") -> str:
     """A message of the library in the words of a command: its option for the library's parameter.
 
     Args:
         said: A message that begins with a parameter's name and "must".
         options: The command's own, by the names of their parameters.
+        command: The command's name.
 
     >>> spoken("max_bytes must be at least 9, got 1", {"memory": "--memory"})
     '--memory must be at least 9, got 1'
@@ -52,6 +73,7 @@ def spoken(said: str, options: Mapping[str, str]) -> str:
     name, must, rest = said.partition(" must ")
     option = options.get(name) or options.get(OTHER_NAMES.get(name, ""))
     said = f"{option}{must}{rest}" if must and option else said
+    said = said.replace(RUN_HELP, f"`encgraph {command} --help`")
     if "max_graphs" in options and f"{GRAPHS_OFF} with" not in said:
         said = said.replace(GRAPHS_OFF, f"{GRAPHS_OFF} with --max-graphs 0")
     return said
@@ -101,6 +123,15 @@ StrategyNames = Annotated[
         "--strategies",
         help="Systems to compare, joined by commas; named below.",
         autocompletion=_strategy_names,
+    ),
+]
+ExportForm = Annotated[
+    Export | None,
+    typer.Option(
+        "--export",
+        help="Write flags or the plan alone on stdout, the rest on stderr. Flags are fitted on all "
+        "requests once a plan fitted on some was judged on the others; where vLLM's default budgets, "
+        "or no graphs, are predicted to take no longer there, the flags are for that.",
     ),
 ]
 AsJson = Annotated[
@@ -162,6 +193,10 @@ MaxGraphs = Annotated[
     typer.Option(
         "--max-graphs", min=0, max=128, help="Most graphs to capture; `plan` takes 0 for none."
     ),
+]
+BodyName = Annotated[
+    Body,
+    typer.Option("--body", help="The repeated block as it is, compiled, or also fused by hand."),
 ]
 Card = Annotated[str, typer.Option("--on", metavar="CARD", help="Card to predict for.")]
 MemoryLimit = Annotated[

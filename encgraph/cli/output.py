@@ -4,16 +4,18 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich.console import Console
 
 from encgraph import codec, tabular
 from encgraph.errors import require
+from encgraph.records import Plan
 
+Holds = Literal["plan", "trace"]
 PIPE_WIDTH = 120
 LONG_S = 10.0
 """A step that takes longer says so in a log, once."""
@@ -67,15 +69,39 @@ def reading(values: Iterable[Any]) -> Iterable[Any]:
     return bar(values, "read")
 
 
-def file(path: Path) -> Path:
+def file(path: Path, *, holds: Holds = "trace") -> Path:
     """Check that a file can be written, and make its folder.
+
+    Args:
+        path: May hold an earlier result of the same kind, which is lost, and nothing else.
+        holds: What is to be written.
 
     Raises:
         ValueError: If it cannot, before any work is done.
     """
     require(not path.is_dir(), f"output {str(path)!r} is a folder; name a file")
     folder(path.parent)
+    if path.is_file() and path.stat().st_size:
+        try:
+            EARLIER[holds](path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            other = path.with_name(f"{path.stem}-{holds}.json")
+            raise ValueError(
+                f"output {str(path)!r} exists and is no {holds}, so it is not overwritten; name "
+                f"another, such as {str(other)!r}"
+            ) from error
     return path
+
+
+def _is_trace(text: str) -> None:
+    require('"traceEvents"' in text, "a trace has events")
+
+
+EARLIER: Mapping[Holds, Callable[[str], object]] = {
+    "plan": lambda text: codec.loads(Plan, text),
+    "trace": _is_trace,
+}
+"""Refuse the text of a file that is not of a kind, by kind."""
 
 
 def folder(path: Path) -> Path:

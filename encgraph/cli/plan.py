@@ -7,11 +7,12 @@ import typer
 
 from encgraph.cli.options import (
     AsJson,
+    BodyName,
     Card,
     Count,
     EncoderName,
     Engine,
-    Export,
+    ExportForm,
     Largest,
     MaxGraphs,
     MemoryLimit,
@@ -27,6 +28,7 @@ def plan(  # noqa: PLR0913 - a parameter an option
     engine: Annotated[
         Engine, typer.Option("--for", help="Whose packing rules and limits to plan under.")
     ] = "encgraph",
+    body: BodyName = "plain",
     method: Annotated[Method, typer.Option("--method", help="How budgets are chosen.")] = "fitted",
     max_graphs: MaxGraphs = 16,
     memory: MemoryLimit = None,
@@ -38,14 +40,9 @@ def plan(  # noqa: PLR0913 - a parameter an option
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the plan here."),
     ] = None,
-    export: Annotated[
-        Export | None,
-        typer.Option(
-            "--export", help="Write flags or the plan alone on stdout, the rest on stderr."
-        ),
-    ] = None,
+    export: ExportForm = None,
     engine_version: Annotated[
-        str, typer.Option("--engine-version", help="Release the flags are for.")
+        str, typer.Option("--engine-version", help="Release of vLLM the flags are for.")
     ] = "0.33",
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +55,7 @@ def plan(  # noqa: PLR0913 - a parameter an option
             source=source,
             encoder=encoder,
             engine=engine,
+            body=body,
             method=method,
             max_graphs=max_graphs,
             max_bytes=memory,

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from encgraph import budgets, cards, export, sizes
 from encgraph.budgets import Limits, Prediction, Target
-from encgraph.cli.options import Engine, Export, Method
+from encgraph.cli.options import Body, Engine, Export, Method
 from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.export import VllmFlags
@@ -15,6 +16,7 @@ from encgraph.sizes import EncoderSize
 from encgraph.traffic import Traffic
 
 Requests = Sequence[Sequence[Item]]
+FlagsOf = Literal["plan", "defaults", "off"]
 VLLM_LARGEST = 8192
 """Largest budget that vLLM infers under its default limit on batched tokens."""
 FIT_SHARE = 0.5
@@ -38,6 +40,7 @@ class Wanted:
     plan_file: Path | None = None
     export: Export | None = None
     engine_version: str = "0.33"
+    body: Body = "plain"
 
     @property
     def for_vllm(self) -> bool:
@@ -74,6 +77,9 @@ class Planned:
     recorded: bool
     flags: VllmFlags | None
     """Flags of vLLM; None unless asked for."""
+    flags_of: FlagsOf = "plan"
+    """What the flags make: the plan, or vLLM's default budgets or no graphs where those are
+    predicted to take no longer."""
 
 
 def parted(traffic: Traffic, *, seed: int = 0) -> Parts:
@@ -104,7 +110,7 @@ def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan
     Raises:
         ValueError: If the limits leave no room for it.
     """
-    target = Target(size=size)
+    target = Target(size=size, compiled=wanted.body != "plain")
     check_largest(wanted.largest, size)
     largest = wanted.largest or (VLLM_LARGEST if wanted.for_vllm else None)
     if wanted.max_graphs == 0:
@@ -182,16 +188,16 @@ def _check_limits(plan: Plan, wanted: Wanted, costs: Costs) -> None:
 def planned(wanted: Wanted, traffic: Traffic) -> Planned:
     """Plan, and judge the plan beside vLLM's defaults and eager."""
     size = sizes.named(wanted.encoder)
-    costs = cards.price(size, on=wanted.card)
+    costs = _priced(wanted, size)
     parts = parted(traffic, seed=wanted.seed)
-    theirs = costs.with_private_slabs()
+    plain = cards.price(size, on=wanted.card)  # what vLLM captures, whatever body is asked for
+    theirs = plain.with_private_slabs()
     mine = theirs if wanted.for_vllm else costs
     plan = make(wanted, size, mine, parts.fit)
     off = Plan(graphs=(), encoder=size.name)
-    flags = None
     if wanted.export == "vllm":
-        flags = export.vllm(plan, engine_version=wanted.engine_version)
-    return Planned(
+        export.vllm(plan, engine_version=wanted.engine_version)
+    made = Planned(
         plan=plan,
         engine=wanted.engine,
         method=wanted.method,
@@ -206,8 +212,69 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
         beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
         costs=costs.source,
         recorded=costs.recorded,
-        flags=flags,
+        flags=None,
     )
+    return _exported(wanted, made, parts, mine) if wanted.export == "vllm" else made
+
+
+def _priced(wanted: Wanted, size: EncoderSize) -> Costs:
+    """Costs of the body asked for.
+
+    Raises:
+        ValueError: If the engine runs another, or the card is not on record.
+    """
+    compiled, fused = wanted.body != "plain", wanted.body == "fused"
+    require(
+        not (wanted.for_vllm and compiled),
+        f"--for vllm captures the plain block, got --body {wanted.body}; leave it out",
+    )
+    return cards.price(size, on=wanted.card, compiled=compiled, fused=fused)
+
+
+def _exported(wanted: Wanted, made: Planned, parts: Parts, costs: Costs) -> Planned:
+    """Flags of a plan fitted on all requests, or of what was judged to take no longer than it."""
+    size, version = sizes.named(wanted.encoder), wanted.engine_version
+    everything = parts.fit
+    if parts.fit is not parts.held_out.requests:
+        everything = [*parts.fit, *parts.held_out.requests]
+    plan = make(wanted, size, costs, everything)
+    flags_of = _flags_of(wanted, made, costs)
+    flags = {
+        "plan": export.vllm(plan, engine_version=version),
+        "defaults": export.vllm_defaults(engine_version=version),
+        "off": export.vllm(Plan(graphs=(), encoder=size.name), engine_version=version),
+    }
+    return replace(
+        made,
+        plan=plan,
+        parts=f"{made.parts}; what is exported is fitted on all {len(everything):,} after that",
+        beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
+        flags=flags[flags_of],
+        flags_of=flags_of,
+    )
+
+
+def _flags_of(wanted: Wanted, made: Planned, costs: Costs) -> FlagsOf:
+    """What is predicted fastest in the mean on held-out requests, within the limits asked for."""
+    theirs = defaults(sizes.named(wanted.encoder))
+    if wanted.max_graphs == 0 or made.plan.graphs == theirs.graphs:
+        return "plan"
+    found: list[tuple[float, FlagsOf]] = [(made.prediction.latency.mean_ms, "plan")]
+    if made.plan.graphs:
+        found.append((made.eager.latency.mean_ms, "off"))
+    if made.doubling and _is_within(theirs, wanted, costs):
+        found.append((made.doubling.latency.mean_ms, "defaults"))
+    return min(reversed(found), key=lambda one: one[0])[1]
+
+
+def _is_within(plan: Plan, wanted: Wanted, costs: Costs) -> bool:
+    if wanted.largest is not None and plan.largest().tokens > wanted.largest:
+        return False
+    try:
+        _check_limits(plan, wanted, costs)
+    except ValueError:
+        return False
+    return True
 
 
 def _beyond(tokens: Sequence[int], plan: Plan) -> float:

@@ -1,12 +1,16 @@
 """Write a plan, and show it: each budget with its reason, then what it is predicted to give."""
 
+from collections.abc import Mapping
+
 from rich.console import Console
 
 from encgraph import codec, sizes
 from encgraph import traffic as traffics
 from encgraph.budgets import Prediction
 from encgraph.cli import glossary, listing, output, planning
-from encgraph.cli.planning import Planned, Wanted
+from encgraph.cli.planning import FlagsOf, Planned, Wanted
+from encgraph.errors import require
+from encgraph.export import VllmFlags
 from encgraph.traffic import Traffic
 
 MIB = 2**20
@@ -14,10 +18,18 @@ COLUMNS = ("predicted, ms", "mean", "p50", "p99", "worst", "padding", "replayed"
 
 
 def show(wanted: Wanted, *, as_json: bool) -> None:
-    """Plan, write what was asked for, and print the rest."""
+    """Plan, write what was asked for, and print the rest.
+
+    Raises:
+        ValueError: If two forms are asked for on one stdout, or the file holds something else.
+    """
+    require(
+        not as_json or wanted.export is None,
+        f"--json and --export both write on stdout, got --export {wanted.export}; give one of them",
+    )
     size = sizes.named(wanted.encoder)
     if wanted.plan_file is not None:
-        output.file(wanted.plan_file)
+        output.file(wanted.plan_file, holds="plan")
     traffic = traffics.read(
         wanted.source, size, count=wanted.count, seed=wanted.seed, progress=output.reading
     )
@@ -32,6 +44,8 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
     if wanted.plan_file is not None:
         console.print(f"written: {wanted.plan_file}")
     if made.flags is not None:
+        for sentence in remarks_on_flags(made, made.flags):
+            console.print(f"note: {sentence}")
         output.line(made.flags.command_line)
     elif wanted.export == "json":
         output.line(codec.dumps(made.plan))
@@ -107,10 +121,36 @@ def _row(name: str, prediction: Prediction) -> tuple[str, ...]:
     )
 
 
+MADE_BY_FLAGS: Mapping[FlagsOf, str] = {
+    "defaults": "the flags turn graphs on with vLLM's default budgets",
+    "off": "the flags leave graphs off",
+}
+
+
+def remarks_on_flags(made: Planned, flags: VllmFlags) -> list[str]:
+    """What somebody should know who hands the flags to vLLM, a sentence each."""
+    said = []
+    theirs = made.doubling or made.eager
+    if made.flags_of != "plan":
+        rival = made.eager if made.flags_of == "off" else theirs
+        said.append(
+            f"{MADE_BY_FLAGS[made.flags_of]}, not the plan's: on held-out requests those are "
+            f"predicted to take a mean of {rival.latency.mean_ms:.3f} ms, the plan "
+            f"{made.prediction.latency.mean_ms:.3f} ms"
+        )
+    elif made.plan.graphs and made.prediction.latency.mean_ms > theirs.latency.mean_ms:
+        said.append(
+            "the flags are predicted to be slower than vLLM's defaults, which are over the limits "
+            f"asked for: a mean of {made.prediction.latency.mean_ms:.3f} ms against "
+            f"{theirs.latency.mean_ms:.3f} ms"
+        )
+    return [*said, *([flags.assumed] if flags.assumed else [])]
+
+
 def expected(made: Planned) -> list[str]:
     """What to expect against the defaults and against graphs off, a sentence each."""
     under = "vLLM's packing" if made.engine == "vllm" else "encgraph's packing"
-    what = "these flags" if made.flags is not None else "this plan"
+    what = "these flags" if made.flags is not None and made.flags_of == "plan" else "this plan"
     if made.plan.reasons == (planning.GRAPHS_OFF,):
         return [f"expected: {planning.GRAPHS_OFF}; raise it to have budgets planned"]
     if not made.plan.graphs:

@@ -4,12 +4,23 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import typer
 
-from encgraph import budgets, codec, graphs, sizes, strategies, study, systems, traces
-from encgraph.cli import glossary, machines, output, planning, sources
+from encgraph import (
+    budgets,
+    codec,
+    graphs,
+    packing,
+    sizes,
+    strategies,
+    study,
+    systems,
+    traces,
+)
+from encgraph.cli import glossary, machines, output, pacing, planning, sources
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
 from encgraph.costs import Costs
@@ -18,7 +29,7 @@ from encgraph.facts import CardPrediction, Report
 from encgraph.measure import Recorder
 from encgraph.records import Plan
 from encgraph.regimes import RequestTimes
-from encgraph.report import findings, page
+from encgraph.report import headline, page
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
 from encgraph.systems import Setting
@@ -53,6 +64,7 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
     size, strategy = sizes.named(wanted.encoder), strategies.named(wanted.strategy)
     planning.check_largest(wanted.largest, size)
     machine = machines.chosen(wanted.backend)
+    machines.check_calibrate(wanted.calibrate, machine)
     plan = None if wanted.plan_file is None else load_plan(wanted.plan_file, size)
     out = output.folder(wanted.out)
     trace = None if wanted.trace is None else output.file(wanted.trace)
@@ -105,14 +117,15 @@ def _run(
         calibrate=wanted.calibrate,
     )
     plan = plan or systems.plan(strategy, setting)
-    prediction = None if on_card else predicted(traffic, plan, setting.costs, strategy)
+    prediction = None if on_card else predicted(traffic, plan, setting.price(strategy), strategy)
     options = study.Options(
         command=shlex.join(wanted.command),
         repeats=wanted.repeats or machine.repeats,
         jitter_samples=6 * machine.repeats,
         prediction=prediction,
         planned=plan,
-        progress=output.bar,
+        progress=partial(pacing.bar, weights=[float(n) for n in traffic.tokens_by_request]),
+        expect=pacing.forewarn,
         observe=observe,
     )
     return study.run(traffic, setting, strategy, options)
@@ -140,7 +153,8 @@ def load_plan(path: Path, size: EncoderSize) -> Plan:
     Raises:
         ValueError: If it is no plan, of a newer schema, for another encoder or useless for this one.
     """
-    make = f"make it with `encgraph plan SOURCE --encoder {size.name} -o {path}`"
+    new = path.with_name("new-plan.json") if path.exists() else path
+    make = f"make it with `encgraph plan SOURCE --encoder {size.name} -o {new}`"
     try:
         plan = codec.loads(Plan, path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -163,8 +177,15 @@ def load_plan(path: Path, size: EncoderSize) -> Plan:
     return plan
 
 
-def predicted(traffic: Traffic, plan: Plan, costs: Costs, strategy: Strategy) -> CardPrediction:
-    """What the same requests are expected to take on a card, beside vLLM's defaults and eager."""
+def predicted(
+    traffic: Traffic, plan: Plan, costs: Costs, strategy: Strategy
+) -> CardPrediction | None:
+    """What the same requests are expected to take on a card, beside vLLM's defaults and eager.
+
+    None for a strategy that packs in a way of its own: no model of ours speaks of it.
+    """
+    if strategy.packing not in packing.PACKINGS:
+        return None
     size = machines.costed(sizes.named(traffic.encoder))
     off = replace(plan, graphs=(), reasons=())
     ours = budgets.judge(traffic.requests, plan, costs=costs, pack=strategy.packing)
@@ -182,6 +203,7 @@ def predicted(traffic: Traffic, plan: Plan, costs: Costs, strategy: Strategy) ->
         doubling=doubling.latency,
         eager=eager.latency,
         memory=ours.memory,
+        replay_rate=ours.replay_rate,
         times=tuple(
             RequestTimes(
                 request=index,
@@ -232,7 +254,7 @@ def _tell(report: Report, files: Sequence[Path]) -> None:
         console.print(f"{report.interrupted}; the report has what was there")
     if report.traffic.skipped:
         console.print(f"Skipped: {len(report.traffic.skipped)}; the report says which and why")
-    for verdict in findings.verdicts(report):
+    for verdict in headline.verdicts(report):
         detail = f" ({'; '.join(verdict.lines)})" if verdict.lines else ""
         colon = "" if verdict.question.endswith("?") else ":"
         console.print(f"{verdict.question}{colon} {verdict.answer}{detail}")

@@ -53,9 +53,8 @@ def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
         return traffic
     lacking = [sum(path in broken for path in paths) for paths in traffic.paths]
     kept = [index for index, count in enumerate(lacking) if not count]
-    lost = [
-        len(paths) - count for paths, count in zip(traffic.paths, lacking, strict=True) if count
-    ]
+    pairs = zip(traffic.paths, lacking, strict=True)
+    lost = [len(paths) - count for paths, count in pairs if count]
     first = next(iter(broken.values()))
     require(
         bool(kept),
@@ -70,7 +69,7 @@ def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
             *traffic.skipped,
             *(Skipped(path=path, reason=reason) for path, reason in broken.items()),
         ),
-        notes=(*traffic.notes, *reading.left_out([count for count in lost if count])),
+        notes=(*traffic.notes, *reading.left_out(lost)),
     )
 
 

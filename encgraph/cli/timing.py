@@ -8,7 +8,7 @@ import typer
 from encgraph.cli.options import (
     AsJson,
     BackendName,
-    Body,
+    BodyName,
     Calibrate,
     Count,
     EncoderName,
@@ -78,12 +78,7 @@ def record(  # noqa: PLR0913 - a parameter an option
     attention: Annotated[
         str, typer.Option("--attention", help="A name that `encgraph doctor` lists.")
     ] = "auto",
-    body: Annotated[
-        Body,
-        typer.Option(
-            "--body", help="The repeated block as it is, compiled, or also fused by hand."
-        ),
-    ] = "plain",
+    body: BodyName = "plain",
     largest: Largest = None,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Timed runs a point.")] = 9,
     out: Out = Path(),

@@ -178,11 +178,22 @@ def named(
         switches: Those of the family's adapter.
 
     Raises:
-        ValueError: If there is no such size, or the attention asked for cannot run here.
+        ValueError: If there is no such size or device, or the attention asked for cannot run here.
     """
     size = sizes.named(name)
     build = FAMILIES[size.family].build
-    return build(size, device=torch.device(device), dtype=dtype, seed=seed, **switches)
+    return build(size, device=_there(device), dtype=dtype, seed=seed, **switches)
+
+
+def _there(device: torch.device | str) -> torch.device:
+    found = torch.device(device)
+    cards = torch.cuda.device_count() if found.type == "cuda" else 0
+    require(
+        found.type != "cuda" or (found.index or 0) < cards,
+        f"device {str(device)!r} needs an NVIDIA GPU, torch sees {cards or 'no card'}; "
+        "use device='cpu'",
+    )
+    return found
 
 
 def from_pretrained(
@@ -202,8 +213,10 @@ def from_pretrained(
         switches: Those of the family's adapter.
 
     Raises:
-        ValueError: If it is a model of no known family, or weights are missing; says which.
+        ValueError: If it is a model of no known family, weights are missing, the hub cannot be
+            reached, or there is no such device; says which.
     """
+    there = _there(device)
     files = saved.Files(str(path))
     own, whole = files.config(), json.loads(files.path("config.json").read_text())
     known = {m: family for family in FAMILIES.values() for m in family.model_types}
@@ -214,4 +227,4 @@ def from_pretrained(
         kind in known,
         f"{str(path)!r} must be a model of {sorted(FAMILIES)}, got encoder model type {kind!r}",
     )
-    return known[kind].load(files, device=torch.device(device), dtype=dtype, **switches)
+    return known[kind].load(files, device=there, dtype=dtype, **switches)

@@ -21,23 +21,41 @@ class Files:
 
         Args:
             name: A local directory, or a name on the hub.
+
+        Raises:
+            ValueError: If it can be neither.
         """
         self.name = name
         self.base = Path(name).name
         self.local = Path(name) if Path(name).is_dir() else None
+        self.is_out_of_reach = False
+        """Whether the hub was asked for a file and could not be reached."""
 
     def find(self, file: str) -> Path | None:
-        """Path of a file, or None where the model has none of that name."""
+        """Path of a file, or None where the model has none of that name, as far as can be seen.
+
+        Raises:
+            ValueError: If the hub has no such model, or the name cannot be one.
+        """
         if self.local is not None:
             found = self.local / file
             return found if found.is_file() else None
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError
+        from huggingface_hub import errors, hf_hub_download
 
         try:
             return Path(hf_hub_download(self.name, file))
-        except EntryNotFoundError:
+        except errors.LocalEntryNotFoundError:
+            self.is_out_of_reach = True
             return None
+        except errors.EntryNotFoundError:
+            return None
+        except errors.HFValidationError as error:
+            raise ValueError(f"no such directory, and no name of a model: {self.name!r}") from error
+        except errors.RepositoryNotFoundError as error:
+            raise ValueError(
+                f"the hub gives no model {self.name!r}: there is none of that name, or it wants a "
+                "login; a local directory works as well"
+            ) from error
 
     def path(self, file: str) -> Path:
         """Path of a file that must be there.
@@ -46,6 +64,11 @@ class Files:
             ValueError: If it is not.
         """
         found = self.find(file)
+        require(
+            found is not None or not self.is_out_of_reach,
+            f"the hub could not be reached for {file!r} of {self.name!r}, and it was not fetched "
+            "before; give a local directory, or try again with a connection",
+        )
         require(found is not None, f"{self.name!r} must hold {file!r}; it is no saved model")
         assert found is not None
         return found

@@ -38,9 +38,10 @@ def ladder(lines: Sequence[Measurement], *, quantile: str = "mean") -> go.Figure
         marker_color=[template.colour(name, place) for place, name in enumerate(times)],
         hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
     )
-    floors = [m.numbers["arithmetic_floor_ms"] for m in found.values()]
+    known = (m.numbers.get("arithmetic_floor_ms") for m in found.values())
+    floors = [ms for ms in known if ms is not None]
     drawn = template.figure(bars, x=f"{quantile} wall time of a request, ms", y="")
-    if quantile == "mean":
+    if quantile == "mean" and floors:
         drawn.add_vline(
             x=min(floors),
             line={"color": template.INK, "width": 1.5},

@@ -13,6 +13,8 @@ MANY_FALLBACKS = 0.01
 """Share of items from which a reason to fall back is worth removing."""
 MUCH_JITTER = 1.15
 FEW_REQUESTS = 100
+MEASURED_HERE = "measured at capture"
+"""How the source of calibrated costs begins."""
 
 _WAYS_OUT = {
     FallbackReason.OVER_TOKENS: "raise the largest token budget to at least {largest}",
@@ -41,6 +43,7 @@ def recommendations(report: Report) -> tuple[str, ...]:
         *_about_captures(report),
         *_about_fallbacks(report),
         *_about_sizes(report),
+        *_about_tail(report),
         *_about_packing(report),
         *_about_jitter(report),
         *_about_samples(report),
@@ -65,9 +68,10 @@ def _about_the_run(report: Report) -> list[str]:
     if not report.complete:
         found.append("Run again to the end: this report covers only what ran before it stopped.")
     if report.environment.gpu is None:
+        proven = "the results of eager only" if report.replayed_nothing else "results and plan only"
         found.append(
             "Run it on a machine with a card (--backend cuda) for latency and memory; "
-            "this run proves the results and the plan only."
+            f"this run proves {proven}."
         )
     elif report.encoder.backend != "cuda":
         found.append("Run it with --backend cuda: the reference backend replays no graph.")
@@ -112,6 +116,19 @@ def _about_sizes(report: Report) -> list[str]:
     else:
         way = "add budgets there, or pack by predicted cost so that those run eager"
     return [f"Graphs reach only {factor(worst.speedup)} eager at {worst.label} tokens: {way}."]
+
+
+def _about_tail(report: Report) -> list[str]:
+    tail = findings.tail_speedup(report)
+    if not (report.on_card and report.plan.graphs and report.latencies):
+        return []
+    if tail >= 1 - findings.EVEN or len(report.times) == 1:
+        return []
+    costs = report.encoder.costs
+    can_calibrate = costs is not None and not costs.startswith(MEASURED_HERE)
+    ways = "budgets for the largest requests (--largest)"
+    ways += ", or --calibrate to run eager what eager runs faster here" if can_calibrate else ""
+    return [f"The tail is no better than eager's, p99 {factor(tail)}: try {ways}."]
 
 
 def _about_packing(report: Report) -> list[str]:

@@ -109,7 +109,7 @@ def _prediction(report: Report) -> Iterator[Drawing]:
     yield Drawing(
         key="prediction",
         title=f"Predicted latency of a request on {prediction.card}",
-        finding=findings.of_prediction(prediction),
+        finding=findings.of_prediction(prediction, findings.other_packing(report)),
         drawn=figures.latency_quantiles(named),
     )
     if prediction.times:

@@ -1,9 +1,8 @@
 """Say what a report found: the four verdicts, and the sentence under each figure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from encgraph import facts, regimes
+from encgraph import facts
 from encgraph.facts import CardPrediction, Report
 from encgraph.records import Route
 from encgraph.regimes import Regime
@@ -11,97 +10,29 @@ from encgraph.report.text import factor, mib, ms, percent, plural
 from encgraph.results import Memory
 
 _WHISKERS = "Dashed: as fast as eager; whiskers: p10 to p90 of requests."
+UNPROVEN = "no item was replayed, so no replay was checked: eager with eager"
 EVEN = 0.02
 """Speedups within this of 1 count as neither faster nor slower."""
+SAME_RATE = 1e-6
+"""Replay rates this close are one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One question of the headline row and its answer."""
-
-    question: str
-    answer: str
-    tone: str
-    """"good", "bad" or "plain"; the answer says the same in words."""
-    lines: tuple[str, ...] = ()
-
-
-def verdicts(report: Report) -> tuple[Verdict, ...]:
-    """Right, faster, memory and replay rate, in this order."""
-    return (_right(report), _faster(report), _memory(report), _replays(report))
-
-
-def _right(report: Report) -> Verdict:
-    parity = report.parity
-    question = "Right?"
-    if parity is None:
-        line = "No output was compared with eager."
-        return Verdict(question=question, answer="Not checked", tone="bad", lines=(line,))
-    ratio = (
-        f"worst error ratio {parity.worst_error_ratio:.3g}, {parity.tolerance_ratio:.3g} allowed"
-    )
-    poison = {
-        None: "padding was not poisoned",
-        True: "poisoned padding changed nothing",
-        False: "poisoned padding changed an output",
-    }[parity.poison_passed]
-    return Verdict(
-        question=question,
-        answer="Yes" if parity.passed else "No",
-        tone="good" if parity.passed else "bad",
-        lines=(
-            f"{plural(parity.items, 'item')} compared with eager",
-            ratio,
-            f"worst: item {parity.worst_item}",
-            poison,
-        ),
-    )
-
-
-def _faster(report: Report) -> Verdict:
-    question = "Faster than eager?"
-    if not report.on_card:
-        return _faster_predicted(report.prediction, question)
-    if not report.plan.graphs:
-        line = "The plan has no graphs: every item ran eager."
-        return Verdict(question=question, answer="Graphs off", tone="plain", lines=(line,))
-    if not report.times:
-        line = "The run stopped before requests were timed."
-        return Verdict(question=question, answer="Not measured", tone="plain", lines=(line,))
-    speedup = mean_speedup(report)
-    answer = "Yes" if speedup > 1 + EVEN else "No" if speedup < 1 - EVEN else "Even"
-    return Verdict(
-        question=question,
-        answer=f"{answer}, {factor(speedup)}",
-        tone={"Yes": "good", "No": "bad", "Even": "plain"}[answer],
-        lines=(
-            "mean over all requests",
-            *size_lines(regimes.by_size(report.times)),
-            *_tail_lines(report),
-        ),
-    )
-
-
-def _tail_lines(report: Report) -> tuple[str, ...]:
-    """The tail in one line; means hide it."""
+def tail_speedup(report: Report) -> float:
+    """Eager's p99 over the runner's; 1 if not measured."""
     if report.latencies is None:
-        return ()
-    ours, eager = report.latencies.ours_wall, report.latencies.eager_wall
-    tail, worst = eager.p99_ms / ours.p99_ms, eager.worst_ms / ours.worst_ms
-    return (f"p99: {factor(tail)}, slowest: {factor(worst)}",)
+        return 1.0
+    return report.latencies.eager_wall.p99_ms / report.latencies.ours_wall.p99_ms
 
 
-def _faster_predicted(prediction: CardPrediction | None, question: str) -> Verdict:
-    unmeasured = "Not measured on a card"
-    if prediction is None or prediction.eager is None:
-        return Verdict(question=question, answer="Not measured", tone="plain", lines=(unmeasured,))
-    speedup = prediction.eager.mean_ms / prediction.ours.mean_ms
-    sizes = size_lines(regimes.by_size(prediction.times))
-    return Verdict(
-        question=question,
-        answer=f"Predicted {factor(speedup)}",
-        tone="plain",
-        lines=(f"{unmeasured}; predicted for {prediction.encoder} on {prediction.card}", *sizes),
+def other_packing(report: Report) -> str | None:
+    """How a complete run packed otherwise than it was predicted for; None if it did not."""
+    predicted = report.prediction.replay_rate if report.prediction else None
+    ran = report.packing.replay_rate if report.packing and report.complete else None
+    if predicted is None or ran is None or abs(predicted - ran) < SAME_RATE:
+        return None
+    return (
+        f"of another packing: predicted with {percent(predicted)} of items replayed, "
+        f"this run replayed {percent(ran)}"
     )
 
 
@@ -110,53 +41,11 @@ def mean_speedup(report: Report) -> float:
     return sum(t.eager_ms for t in report.times) / sum(t.ours_ms for t in report.times)
 
 
-def size_lines(found: Sequence[Regime]) -> tuple[str, ...]:
-    """One line a size regime: its range, its speedup and, if under 1, that it is slower."""
-    return tuple(
-        f"{regime.label} tokens: {factor(regime.speedup)}"
-        + (" (slower)" if regime.speedup < 1 - EVEN else "")
-        for regime in found
-    )
-
-
 def parts(memory: Memory) -> str:
     """Memory by what holds it, in words."""
     return (
         f"slabs {mib(memory.slabs_bytes)}, pool {mib(memory.pool_bytes)}, "
         f"driver {mib(memory.driver_bytes)}"
-    )
-
-
-def _memory(report: Report) -> Verdict:
-    question = "Memory for graphs"
-    predicted = report.prediction.memory if report.prediction else None
-    memory = report.memory
-    if memory is not None:
-        peak = f"peak during capture {mib(memory.peak_bytes)}" if memory.peak_bytes else ""
-        lines = tuple(line for line in (*parts(memory).split(", "), peak) if line)
-        return Verdict(question=question, answer=mib(memory.total_bytes), tone="plain", lines=lines)
-    if predicted is not None and report.prediction is not None:
-        of = f"{report.prediction.encoder} on {report.prediction.card}"
-        lines = (f"Not measured; for {of}", *parts(predicted).split(", "))
-        answer = f"Predicted {mib(predicted.total_bytes)}"
-        return Verdict(question=question, answer=answer, tone="plain", lines=lines)
-    return Verdict(
-        question=question, answer="Not measured", tone="plain", lines=("No memory was read.",)
-    )
-
-
-def _replays(report: Report) -> Verdict:
-    question = "Replay rate"
-    packing = report.packing
-    if packing is None:
-        return Verdict(question=question, answer="Nothing executed", tone="plain")
-    items = packing.replayed_items + packing.eager_items
-    lines = [f"{packing.replayed_items:,} of {plural(items, 'item')} replayed"]
-    if packing.replayed_items:
-        lines.append(f"replays {percent(packing.fill_ratio)} full")
-    lines += [f"{f.items:,} fell back: {f.reason.value}" for f in report.fallbacks[:2]]
-    return Verdict(
-        question=question, answer=percent(packing.replay_rate), tone="plain", lines=tuple(lines)
     )
 
 
@@ -276,9 +165,10 @@ def of_jitter(report: Report) -> str:
     return f"A replay right after a fallback takes {factor(alternation(report))} a replay alone."
 
 
-def of_prediction(prediction: CardPrediction) -> str:
-    """Predicted mean and p99, named as a prediction."""
-    said = f"Predicted, not measured: mean {ms(prediction.ours.mean_ms)}"
+def of_prediction(prediction: CardPrediction, other: str | None = None) -> str:
+    """Predicted mean, named as a prediction, and as one of another packing where it is."""
+    what = "Predicted, not measured" + (f", {other}" if other else "")
+    said = f"{what}: mean {ms(prediction.ours.mean_ms)}"
     if prediction.eager:
         said += f" against eager's {ms(prediction.eager.mean_ms)}"
     if prediction.doubling:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from encgraph import facts, regimes, tabular
 from encgraph.facts import CardPrediction, Report
-from encgraph.report import advice, findings
+from encgraph.report import advice, findings, headline
 from encgraph.report.text import (
     Html,
     bare_ms,
@@ -58,13 +58,18 @@ def _no_card(report: Report) -> Html:
         texts.append(_paragraph("Nothing was predicted for a card either.", "soft"))
         return element("aside", join(texts), css="notice")
     texts.append(_paragraph(f"Beside it, a prediction: {report.prediction.source}.", "soft"))
+    if other := findings.other_packing(report):
+        texts.append(_paragraph(f"That prediction is {other}."))
     return element("aside", element("div", *texts), _prediction(report.prediction), css="notice")
 
 
 def _prediction(prediction: CardPrediction) -> Html:
     """The predicted latencies as a table, named as a prediction."""
     kind = "recorded curve" if prediction.recorded else "modelled, nothing recorded"
-    title = f"Prediction for {prediction.encoder} on {prediction.card} ({kind})"
+    title = (
+        f"Prediction for {prediction.encoder} on {prediction.card} ({kind}), "
+        f"{plural(prediction.ours.samples, 'request')}"
+    )
     named = (
         ("this plan", prediction.ours),
         ("doubling budgets", prediction.doubling),
@@ -124,7 +129,7 @@ def verdicts(report: Report) -> Html:
                 element("ul", *(element("li", prose(line)) for line in v.lines)),
                 css=f"verdict {v.tone}",
             )
-            for v in findings.verdicts(report)
+            for v in headline.verdicts(report)
         ),
         css="verdicts",
     )
@@ -246,6 +251,7 @@ def parity(report: Report) -> Html:
     pairs = (
         ("verdict", "passed" if found.passed else "failed"),
         ("items compared", f"{found.items:,}"),
+        *((("replays", findings.UNPROVEN),) if report.replayed_nothing else ()),
         ("worst error ratio", f"{found.worst_error_ratio:.4g}, item {found.worst_item}"),
         ("tolerance", f"{found.tolerance_ratio:.4g}: {found.tolerance_source}"),
         ("oracle", f"eager in {found.oracle_dtype}"),

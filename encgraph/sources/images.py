@@ -9,6 +9,7 @@ import base64
 import io
 import os
 import stat
+import struct
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,6 +29,9 @@ SIDEWAYS = frozenset({5, 6, 7, 8})
 
 HEADER_CHARS = 1 << 16
 """Base64 characters of a data URI tried first; a header that is longer is read from all of them."""
+
+MAGIC_BYTES = 16
+"""Of a file's start, by which Pillow tells formats apart."""
 
 
 class Sized(NamedTuple):
@@ -95,6 +99,8 @@ def _is_inside(path: Path, folder: Path) -> bool:
         return path.resolve().is_relative_to(folder.resolve())
     except RuntimeError:
         return False
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
 
 
 def _of_data(url: str) -> Sized:
@@ -108,6 +114,8 @@ def _of_data(url: str) -> Sized:
             with suppress(OSError, ValueError):
                 return _of_base64(text[:HEADER_CHARS])
         return _of_base64(text)
+    except UnidentifiedImageError as error:
+        raise ValueError(f"data URI holds no readable image: {_unidentified('')}") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"data URI holds no readable image: {error}") from error
 
@@ -127,7 +135,7 @@ def _upright(file: BinaryIO) -> tuple[int, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(file, formats=known) as image:
+            with _opened(file, known) as image:
                 return _turned(image)
         except OSError:
             raise
@@ -135,6 +143,24 @@ def _upright(file: BinaryIO) -> tuple[int, int]:
             raise ValueError(f"too large to decode safely: {error}") from error
         except Exception as error:
             raise ValueError(f"broken header: {type(error).__name__}: {error}") from error
+
+
+def _opened(file: BinaryIO, known: list[str]) -> Image.Image:
+    """Open an image of any size: Pillow's limit on pixels is for those who decode them.
+
+    WebP keeps the limit, since its reader takes in the whole image.
+    """
+    try:
+        return Image.open(file, formats=known)
+    except Image.DecompressionBombError:
+        file.seek(0)
+        start = file.read(MAGIC_BYTES)
+        for make, accepts in (Image.OPEN[name] for name in known):
+            if accepts is None or accepts(start) is True:
+                file.seek(0)
+                with suppress(SyntaxError, IndexError, TypeError, struct.error):
+                    return make(file, "")
+        raise
 
 
 def _turned(image: Image.Image) -> tuple[int, int]:

@@ -102,7 +102,8 @@ def load(name: str, *, root: Path | None = None) -> Profile:
     if name not in NAMES:
         near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
         hint = f"; did you mean {'builtin:' + near[0]!r}" if near else ""
-        raise ValueError(f"builtin must be one of {', '.join(NAMES)}, got {name!r}{hint}")
+        known = ", ".join(f"builtin:{one}" for one in NAMES)
+        raise ValueError(f"profile must be one of {known}, got {'builtin:' + name!r}{hint}")
     path = (datadir.root() if root is None else root) / "traffic" / f"{name}.json"
     require(path.is_file(), f"profile {name!r} needs {str(path)!r}, which is missing; reinstall")
     values: Any = json.loads(path.read_text(encoding="utf-8"))

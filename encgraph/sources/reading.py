@@ -16,7 +16,7 @@ from encgraph.errors import require
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, Grid
 from encgraph.sources import chats, images, requestlists, tables
-from encgraph.sources.tables import TableRow
+from encgraph.sources.tables import Table, TableRow
 
 URL_CHARS = 60
 """What is shown of the place of an image; a data URI may have millions of characters."""
@@ -79,7 +79,9 @@ class _Gathered:
 
     def found(self, notes: Iterable[str] = ()) -> Found:
         """Freeze the complete requests; paths are kept only if every item has one."""
-        lost = [len(self.requests[key].items) for key in self.incomplete if key in self.requests]
+        lost = [
+            len(self.requests[key].items) if key in self.requests else 0 for key in self.incomplete
+        ]
         requests = [r for key, r in self.requests.items() if key not in self.incomplete]
         paths = tuple(tuple(request.paths) for request in requests)
         whole = all(path for request in paths for path in request)
@@ -96,15 +98,27 @@ class _Gathered:
 
 
 def left_out(lost: Sequence[int]) -> tuple[str, ...]:
-    """Say how many requests were left out, as a note.
+    """Say how many requests were left out, as notes.
 
     Args:
-        lost: Readable items of each request that lacked others.
+        lost: Readable items of each request that lacked others, 0 where none could be read.
     """
-    if not lost:
-        return ()
+    some = [count for count in lost if count]
+    said = {
+        f"incomplete requests, left out: {len(some):,} (with {sum(some):,} items that could be "
+        "read)": len(some),
+        f"requests of which no item could be read, left out: {len(lost) - len(some):,}": len(lost)
+        - len(some),
+    }
+    return tuple(note for note, count in said.items() if count)
+
+
+def no_images(source: str, size: EncoderSize) -> str:
+    """Say that a source of images is none for an encoder of texts or audio."""
+    what = size.rule.modality
     return (
-        f"incomplete requests, left out: {len(lost):,} (with {sum(lost):,} items that could be read)",
+        f"{size.name} takes {what}, and {source!r} holds images; give a CSV whose column tokens "
+        f"has the {what} tokens of each item"
     )
 
 
@@ -118,26 +132,30 @@ def from_folder(folder: Path, size: EncoderSize, progress: Progress) -> Found:
 
     for path in progress(list(images.files(folder, refused=refused))):
         gathered.add(str(path), str(path), partial(_file, path, size))
+    gathered.incomplete.clear()  # a file that is no image was never a request
     return gathered.found()
 
 
 def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
     """Read a CSV of sides or tokens; what the processor refuses is skipped with its request.
 
+    Of a table that has both, sides count for images and tokens for texts and audio; a note says so.
+
     Raises:
-        ValueError: If a cell is malformed or asks for more tokens than one image can have.
+        ValueError: If a cell is malformed, or the table has no tokens for an encoder of texts or audio.
     """
+    of_images = size.rule.modality is Modality.IMAGE
+    table = tables.read(path, prefer="sides" if of_images else "tokens")
+    require(of_images or table.form == "tokens", no_images(str(path), size))
     gathered = _Gathered()
-    rows = tables.read(path)
-    for row in progress(rows):
-        made = (
-            partial(_tokens, _token_grid(path, row, size)) if row.tokens else partial(_sides, row)
-        )
-        gathered.add(row.request, f"{path}:{row.line}", partial(made, size))
+    for row in progress(table.rows):
+        made = _tokens if table.form == "tokens" else _sides
+        gathered.add(row.request, f"{path}:{row.line}", partial(made, row, size))
         if row.arrival_s is not None and row.request in gathered.requests:
             gathered.requests[row.request].arrivals_s.append(row.arrival_s)
     found = gathered.found()
-    return replace(found, notes=_token_notes(rows, found, size)) if rows[0].tokens else found
+    asked = sum(row.tokens for row in table.rows if row.request not in gathered.incomplete)
+    return replace(found, notes=(*_table_notes(table, asked, found, size), *found.notes))
 
 
 def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
@@ -153,7 +171,7 @@ def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
     without = inline = 0
     for chat in progress(chats.read(path)):
         place = f"{path}:{chat.line}"
-        without += not chat.urls
+        without += not chat.urls and not chats.SEEN_PARTS.intersection(chat.unread)
         inline += sum(url.startswith("data:") for url in chat.urls)
         for url in chat.urls:
             gathered.add(str(chat.line), place, partial(_url, url, path.parent, size))
@@ -215,32 +233,35 @@ def _sides(row: TableRow, size: EncoderSize) -> tuple[Item, str]:
     return item, ""
 
 
-def _tokens(grid: Grid, size: EncoderSize) -> tuple[Item, str]:
-    return sizes.item(grid, size.rule), ""
+def _tokens(row: TableRow, size: EncoderSize) -> tuple[Item, str]:
+    return sizes.item(_token_grid(row.tokens, size), size.rule), ""
 
 
-def _token_grid(path: Path, row: TableRow, size: EncoderSize) -> Grid:
-    """Grid of a row's tokens: an image's, or a length where the encoder takes text or audio."""
+def _token_grid(tokens: int, size: EncoderSize) -> Grid:
+    """Grid of so many tokens: an image's, or a length where the encoder takes text or audio."""
     rule = size.rule
-    if rule.modality is not Modality.IMAGE:
-        require(
-            row.tokens <= rule.max_pixels,
-            f"{path.name}: line {row.line}: {size.name} takes at most {rule.max_pixels} {rule.modality} "
-            f"tokens an item, got {row.tokens!r}",
-        )
-        return Grid(1, 1, max(row.tokens, rule.min_pixels))
-    try:
-        return sizes.near_square_grid(row.tokens, size.rule)
-    except ValueError as error:
-        raise ValueError(f"{path.name}: line {row.line}: {error}; one row is one image") from error
-
-
-def _token_notes(rows: Sequence[TableRow], found: Found, size: EncoderSize) -> tuple[str, ...]:
-    if size.rule.modality is not Modality.IMAGE:
-        return ()
-    asked = sum(row.tokens for row in rows)
-    given = sum(item.tokens for request in found.requests for item in request)
-    return (
-        "the table has tokens, not sides: each image has a near-square legal grid, "
-        f"{given} tokens in all for {asked} asked",
+    if rule.modality is Modality.IMAGE:
+        return sizes.near_square_grid(tokens, rule)
+    require(
+        tokens <= rule.max_pixels,
+        f"{size.name} takes at most {rule.max_pixels:,} {rule.modality} tokens an item, "
+        f"got {tokens:,}",
     )
+    return Grid(1, 1, max(tokens, rule.min_pixels))
+
+
+def _table_notes(table: Table, asked: int, found: Found, size: EncoderSize) -> list[str]:
+    """Say which columns were passed over, and where items have other tokens than were asked for."""
+    passed_over = f"the {table.form} count, {', '.join(table.unread)} are not read"
+    notes = [f"the table has sides and tokens: {passed_over}"] if table.unread else []
+    given = sum(item.tokens for request in found.requests for item in request)
+    rule, in_all = size.rule, f"{given} tokens in all for {asked} asked"
+    if table.form == "tokens" and rule.modality is Modality.IMAGE:
+        grid = "the table has tokens, not sides: each image has a near-square legal grid"
+        notes.append(f"{grid}, {in_all}")
+    elif table.form == "tokens" and given != asked:
+        least = "every" if rule.min_pixels == rule.max_pixels else "the shortest"
+        notes.append(
+            f"{least} {rule.modality} item of {size.name} has {rule.min_pixels:,} tokens: {in_all}"
+        )
+    return notes

@@ -6,12 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from encgraph.errors import require
 
-WHOLE = re.compile(r"\+?(\d{1,9})(\.0*)?")
+WHOLE = re.compile(r"\+?0*(\d+)(\.0*)?")
 """Whole numbers, also as pandas writes them into a column with gaps."""
+MOST = 999_999_999
+"""Largest number that a cell may have."""
+SIDES = ("width", "height")
+TOKENS = "tokens"
+Form = Literal["sides", "tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,45 +38,64 @@ class TableRow:
     """Seconds since the start of the trace; None where the table has no `arrival_s` column."""
 
 
-def read(path: Path) -> tuple[TableRow, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of a table, and which of its columns say how large an item is."""
+
+    rows: tuple[TableRow, ...]
+    form: Form
+    """What was read."""
+    unread: tuple[str, ...] = ()
+    """Columns of the other form, which were passed over."""
+
+
+def read(path: Path, *, prefer: Form = "sides") -> Table:
     """Read a table with columns `width,height` (and `frames`) or `tokens`; others are optional.
 
     Args:
         path: CSV in UTF-8 with a header line. `request` joins rows to requests, `arrival_s` says
             when each arrived; further columns are ignored.
+        prefer: What is read of a table that has both sides and tokens.
 
     Raises:
         ValueError: If a column is missing, a cell is malformed or there are no rows; says where.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            found = tuple(_rows(csv.reader(file, strict=True)))
+            return _table(csv.reader(file, strict=True), prefer)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} must be UTF-8 text: {error.reason}; save it so") from error
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path.name}: {error}") from error
-    return found
 
 
-def _rows(reader: Any) -> Iterator[TableRow]:
+def _table(reader: Any, prefer: Form) -> Table:
     header = [name.strip().lower() for name in next(reader, [])]
     require(any(header), "the file is empty; give a header such as width,height and rows")
     _check_columns(header)
-    empty = True
+    by_form: dict[Form, tuple[str, ...]] = {"sides": (*SIDES, "frames"), "tokens": (TOKENS,)}
+    there = {form: tuple(n for n in names if n in header) for form, names in by_form.items()}
+    form: Form = prefer if there[prefer] else "tokens" if there["tokens"] else "sides"
+    unread = tuple(name for other, names in there.items() if other != form for name in names)
+    kept = [name for name in header if name not in unread]
+    rows = tuple(_rows(reader, header, kept))
+    require(bool(rows), f"there is a header {','.join(header)} but no rows")
+    return Table(rows=rows, form=form, unread=unread)
+
+
+def _rows(reader: Any, header: list[str], kept: list[str]) -> Iterator[TableRow]:
     for cells in reader:
         if any(cell.strip() for cell in cells):
-            empty = False
-            yield _row(dict(zip(header, cells, strict=False)), header, reader.line_num)
-    require(not empty, f"there is a header {','.join(header)} but no rows")
+            yield _row(dict(zip(header, cells, strict=False)), kept, reader.line_num)
 
 
 def _check_columns(header: list[str]) -> None:
-    sides = {"width", "height"} & set(header)
+    sides = set(SIDES) & set(header)
     if len(sides) == 1:
-        other = ({"width", "height"} - sides).pop()
+        other = (set(SIDES) - sides).pop()
         raise ValueError(f"column {other!r} is missing, got {','.join(header)!r}")
     require(
-        bool(sides) or "tokens" in header,
+        bool(sides) or TOKENS in header,
         f"columns must be width,height or tokens, got {','.join(header)!r}",
     )
     require(bool(sides) or "frames" not in header, "column 'frames' needs 'width' and 'height'")
@@ -83,7 +107,7 @@ def _row(cells: Mapping[str, str], header: list[str], line: int) -> TableRow:
     request = _text(cells, "request", line) if "request" in header else str(line)
     arrival_s = _seconds(cells, line) if "arrival_s" in header else None
     if "width" not in header:
-        tokens = _whole(cells, "tokens", line)
+        tokens = _whole(cells, TOKENS, line)
         return TableRow(line=line, request=request, tokens=tokens, arrival_s=arrival_s)
     return TableRow(
         line=line,
@@ -104,7 +128,12 @@ def _text(cells: Mapping[str, str], name: str, line: int) -> str:
 def _whole(cells: Mapping[str, str], name: str, line: int) -> int:
     value = _text(cells, name, line)
     match = WHOLE.fullmatch(value)
-    number = int(match[1]) if match else 0
+    digits = match[1] if match else "0"
+    require(
+        len(digits) <= len(str(MOST)),
+        f"line {line}: {name} must be at most {MOST:,}, got {value[:40]!r}",
+    )
+    number = int(digits)
     require(
         number >= 1, f"line {line}: {name} must be a whole number of at least 1, got {value[:40]!r}"
     )
