@@ -12,6 +12,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
+def _heeding() -> None:
+    """Heed Ctrl-C, which what a shell started in the background is born to ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupted(command: list[str], *, at: bytes) -> tuple[int, str, str]:
     """Run a command on a terminal, press Ctrl-C at a pattern, wait for its end.
 
@@ -21,7 +26,12 @@ def interrupted(command: list[str], *, at: bytes) -> tuple[int, str, str]:
     terminal, stderr = pty.openpty()
     termios.tcsetwinsize(stderr, (24, 200))
     with subprocess.Popen(
-        command, cwd=ROOT, stderr=stderr, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stderr=stderr,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heeding,
     ) as ran:
         os.close(stderr)
         seen, pressed = b"", False

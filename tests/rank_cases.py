@@ -24,7 +24,7 @@ from encgraph.parallel.ranks import Ranks
 from encgraph.parallel.sharded import Lazy, ShardedRunner
 from encgraph.runner import EncoderRunner
 
-TIME_LIMIT_S = 20.0
+TIME_LIMIT_S = 60.0
 COSTS = costs.modelled(TINY)
 GRIDS = [(4, 4), (8, 8), (4, 8), (16, 8), (8, 8)]
 MIXED = [(16, 16), (8, 8), (4, 8, 8), (4, 4), (40, 40), (12, 16), (2, 8, 4)]
@@ -236,13 +236,15 @@ def a_rank_without_a_card_stops_all(ranks: Ranks) -> None:
 def a_killed_rank_is_named(ranks: Ranks) -> None:
     """Last of its launch: torchrun ends the ranks that are left, once they have said what they saw."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    ranks.board.time_limit_s = 5.0
+    ranks.board.time_limit_s = (
+        12.0  # under the 30 s that torchrun leaves, over a busy machine's pauses
+    )
     with sharded(ranks, 64) as one:
         inputs = batch(MIXED, one.runner.encoder)
         one.execute(inputs)
         if ranks.rank == ranks.size - 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        named = f"rank {ranks.size - 1} of {ranks.size} said nothing within 5 s"
+        named = f"rank {ranks.size - 1} of {ranks.size} said nothing within 12 s"
         refused(lambda: one.execute(inputs), named)
         refused(lambda: one.execute(inputs), named)
 

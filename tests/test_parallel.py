@@ -52,7 +52,7 @@ def test_every_case_holds_on_every_rank(device, size, tmp_path):
         [*command, "--nproc-per-node", str(size), *script],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=420,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     killed = {(size - 1, KILLED)} if KILLED in cases else set()
