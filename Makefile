@@ -50,8 +50,9 @@ lint: setup  ## formatting, ruff, mypy --strict, import layers
 	$(VENV)/bin/mypy --strict
 	$(VENV)/bin/lint-imports
 
+# one thread a worker: two workers with a pool of two threads each wait for one another on two cores
 unit: setup  ## unit tests and doctests
-	$(PYTEST) -p xdist.plugin -n 2 --ignore=tests/browser tests encgraph
+	OMP_NUM_THREADS=1 $(PYTEST) -p xdist.plugin -n 2 --ignore=tests/browser tests encgraph
 
 notebooks-test: setup  ## run the notebooks and compare what they show
 ifneq ($(NOTEBOOKS),)

@@ -2,8 +2,7 @@
 
 import copy
 import gc
-import importlib.util
-import sys
+import importlib
 import weakref
 
 import pytest
@@ -38,17 +37,20 @@ def test_the_reference_is_what_transformers_computes(shape):
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Run kernels in Triton's interpreter where there is no card."""
-    if importlib.util.find_spec("triton") is None:
-        pytest.skip("needs triton")
-    if not torch.cuda.is_available():
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-        monkeypatch.delitem(sys.modules, "encgraph.encoders.rotating_kernel", raising=False)
-        rotating._kernel.cache_clear()
-        yield "cpu"
-        rotating._kernel.cache_clear()
-    else:
+    """Run kernels in Triton's interpreter where there is no card; it is asked for at definition."""
+    pytest.importorskip("triton", reason="needs triton")
+    from encgraph.encoders import rotating_kernel
+
+    if torch.cuda.is_available():
         yield "cuda"
+        return
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    importlib.reload(rotating_kernel)
+    rotating._kernel.cache_clear()
+    yield "cpu"
+    monkeypatch.undo()
+    importlib.reload(rotating_kernel)
+    rotating._kernel.cache_clear()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
