@@ -116,16 +116,15 @@ def run(
         ValueError: If no model of that name can be built, or too few requests fit.
         Interrupted: On Ctrl-C once a batch was timed; carries the lines made until then.
     """
-    kept = loads.fitting(traffic, load)
     bench = _Bench(
         model=models.named(
             setting.size.name, device=setting.device, dtype=setting.dtype, seed=setting.seed
         ),
-        traffic=kept,
+        traffic=loads.fitting(traffic, load),
         setting=setting,
         plan=plan,
         load=load,
-        environment=meters.environment(str(setting.dtype).removeprefix("torch.")),
+        environment=meters.environment(setting.dtype),
     )
     lines: list[Measurement] = []
     with ExitStack() as stack:
@@ -189,15 +188,19 @@ def _compared(
     An interrupt goes on after the lines of the batches before it.
     """
     rows: list[dict[str, dict[str, float]]] = []
+    stopped: KeyboardInterrupt | None = None
     try:
         for row in _rows(bench, runners, concurrency, progress):
             rows.append(row)
-    finally:
-        for name in runners if rows else ():
-            attention, numbers = _attention(runners[name]), [row[name] for row in rows]
-            for index, one in enumerate(numbers):
-                yield bench.line(name, attention, request=index, numbers=one)
-            yield bench.line(name, attention, **_summary(numbers))
+    except KeyboardInterrupt as error:
+        stopped = error
+    for name in runners if rows else ():
+        attention, numbers = _attention(runners[name]), [row[name] for row in rows]
+        for index, one in enumerate(numbers):
+            yield bench.line(name, attention, request=index, numbers=one)
+        yield bench.line(name, attention, **_summary(numbers))
+    if stopped is not None:
+        raise stopped
 
 
 def _rows(
@@ -286,14 +289,8 @@ def _jitter(bench: _Bench, runner: ModelRunner) -> Iterator[Measurement]:
     found = measure.jitter(
         first_token, small, huge, device=bench.setting.device, samples=bench.load.samples
     )
-    series = {
-        "replay_alone": found.replay_alone_ms,
-        "replay_alternating": found.replay_alternating_ms,
-        "fallback_alone": found.fallback_alone_ms,
-        "fallback_alternating": found.fallback_alternating_ms,
-    }
     numbers: dict[str, float] = {}
-    for name, values in series.items():
-        latency = Latency.of(values, clock="wall")
+    for name in ("replay_alone", "replay_alternating", "fallback_alone", "fallback_alternating"):
+        latency = Latency.of(getattr(found, f"{name}_ms"), clock="wall")
         numbers |= {f"{name}_p50_ms": latency.p50_ms, f"{name}_p99_ms": latency.p99_ms}
     yield bench.line(JITTER, _attention(runner), numbers=numbers)

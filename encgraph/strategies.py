@@ -59,15 +59,11 @@ VLLM = Strategy(
     ownership="clone_each",
     item_caps="one",
 )
-VLLM_TUNED = Strategy(
+VLLM_TUNED = replace(
+    VLLM,
     name="vllm_tuned",
     about="vLLM's encoder graphs with fitted budgets and few items a graph",
     plan="fitted",
-    metadata="host",
-    slabs="private",
-    fill="zero_and_copy",
-    ownership="clone_each",
-    item_caps="one",
 )
 ENCGRAPH_PLAIN = Strategy(
     name="encgraph_plain",
@@ -75,18 +71,17 @@ ENCGRAPH_PLAIN = Strategy(
     plan="fitted",
     packing="cheapest",
 )
-ENCGRAPH = Strategy(
+ENCGRAPH = replace(
+    ENCGRAPH_PLAIN,
     name="encgraph",
     about="ours with the fastest attention found and the repeated block compiled",
-    plan="fitted",
-    packing="cheapest",
     compiled=True,
 )
 
-EAGER_COMPILED = Strategy(
+EAGER_COMPILED = replace(
+    EAGER_VARLEN,
     name="eager_compiled",
     about="best eager with the repeated block compiled: what a compiled strategy must beat",
-    plan=None,
     compiled=True,
 )
 EAGER_FUSED = replace(

@@ -94,7 +94,7 @@ def _introduce(study: Study, runner: EncoderRunner, plan: Plan) -> None:
     study.gathered |= {
         "encgraph": encgraph.__version__,
         "command": study.options.command,
-        "environment": meters.environment(str(spec.dtype).removeprefix("torch.")),
+        "environment": meters.environment(spec.dtype),
         "traffic": facts.TrafficFacts(
             name=traffic.name,
             source=traffic.source,

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from encgraph import sizes
+from encgraph import costs, sizes
 from encgraph.encoders import inputs, registry
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.encoders.qwen_vl import QwenVL
 from encgraph.records import Plan
 from encgraph.sizes import Grid
+from encgraph.systems import Setting
 
 TINY = sizes.named("qwen3-vl-tiny")
 RULE = TINY.rule
@@ -59,3 +60,32 @@ def close(mine: EncoderOutput, eager: EncoderOutput, encoder: QwenVL) -> bool:
         <= bound
         for a, b in pairs
     )
+
+
+def reference(**fields):
+    """What compared systems share on the reference backend; fields overrule."""
+    given = {
+        "size": TINY,
+        "device": torch.device("cpu"),
+        "dtype": torch.float32,
+        "backend": "reference",
+        "costs": costs.modelled(sizes.named("qwen3-vl-8b")),
+        "fit_on": (),
+        "largest": 512,
+    }
+    return Setting(**given | fields)
+
+
+class Breaks:
+    """An adapter whose forward does something else for some budgets: it is given buffers to fail on."""
+
+    def __init__(self, encoder, budgets, fail):
+        self.encoder, self.budgets, self.fail = encoder, budgets, fail
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def forward(self, buffers, capacity):
+        if capacity.tokens in self.budgets:
+            self.fail(buffers)
+        return self.encoder.forward(buffers, capacity)

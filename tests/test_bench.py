@@ -2,11 +2,10 @@ import dataclasses
 
 import pytest
 import torch
-from helpers import batch, plan, tiny
+from helpers import batch, plan, reference, tiny
 
-from encgraph import bench, costs, floors, sidelines, sizes, strategies, traffic
+from encgraph import bench, floors, sidelines, sizes, strategies, traffic
 from encgraph.runner import EncoderRunner
-from encgraph.systems import Setting
 
 SIZE = sizes.named("qwen3-vl-tiny")
 
@@ -14,15 +13,7 @@ SIZE = sizes.named("qwen3-vl-tiny")
 @pytest.fixture(scope="module")
 def lines():
     drawn = traffic.read("builtin:coco", SIZE, count=3, seed=3)
-    setting = Setting(
-        size=SIZE,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        backend="reference",
-        costs=costs.modelled(sizes.named("qwen3-vl-8b")),
-        fit_on=traffic.read("builtin:coco", SIZE, count=50, seed=4).requests,
-        largest=512,
-    )
+    setting = reference(fit_on=traffic.read("builtin:coco", SIZE, count=50, seed=4).requests)
     chosen = [strategies.EAGER_VARLEN, strategies.VLLM, strategies.ENCGRAPH_PLAIN]
     return bench.run(drawn, chosen, setting, repeats=1), setting
 

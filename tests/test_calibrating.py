@@ -5,13 +5,12 @@ import time
 
 import pytest
 import torch
-from helpers import RULE, TINY, batch, tiny
+from helpers import RULE, TINY, batch, reference, tiny
 from helpers_families import PACKED, built
 
 from encgraph import (
     bench,
     calibrating,
-    costs,
     exact,
     packing,
     sizes,
@@ -26,7 +25,6 @@ from encgraph.layouts import Keep
 from encgraph.records import FallbackReason, Plan, Route
 from encgraph.report import advice, page
 from encgraph.runner import EncoderRunner
-from encgraph.systems import Setting
 
 CPU = torch.device("cpu")
 
@@ -214,14 +212,8 @@ def test_graphs_under_the_smallest_item_are_refused():
 
 @pytest.fixture
 def setting():
-    return Setting(
-        size=TINY,
-        device=CPU,
-        dtype=torch.float32,
-        backend="reference",
-        costs=costs.modelled(sizes.named("qwen3-vl-8b")),
+    return reference(
         fit_on=traffic.read("builtin:coco", TINY, count=30, seed=4).requests,
-        largest=512,
         max_graphs=2,
         calibrate=True,
     )

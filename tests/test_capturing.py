@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import BACKENDS, batch, plan, tiny
+from helpers import BACKENDS, Breaks, batch, plan, tiny
 
 from encgraph import capturing, graphs
 from encgraph.encoders import compiling
@@ -15,28 +15,18 @@ ASKED = (
 )
 
 
-class RunsOut:
-    """An adapter whose forward runs out of memory for some budgets; on a card, truly."""
-
-    def __init__(self, encoder, budgets):
-        self.encoder, self.budgets = encoder, budgets
-
-    def __getattr__(self, name):
-        return getattr(self.encoder, name)
-
-    def forward(self, buffers, capacity):
-        if capacity.tokens in self.budgets:
-            if buffers["pixels"].is_cuda:
-                taken = torch.empty(2**28, device="cuda")  # the failed pool would hold it
-                torch.empty(2**44, dtype=torch.uint8, device="cuda").add_(taken[0])
-            raise torch.OutOfMemoryError(ASKED)
-        return self.encoder.forward(buffers, capacity)
+def run_out(buffers):
+    """Run out of memory; on a card, truly."""
+    if buffers["pixels"].is_cuda:
+        taken = torch.empty(2**28, device="cuda")  # the failed pool would hold it
+        torch.empty(2**44, dtype=torch.uint8, device="cuda").add_(taken[0])
+    raise torch.OutOfMemoryError(ASKED)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_out_of_memory_names_the_budget_and_leaves_the_rest_usable(backend):
     encoder = tiny(backend)
-    with graphs.capture(RunsOut(encoder, {64}), plan(16, 64, 128), backend=backend) as made:
+    with graphs.capture(Breaks(encoder, {64}, run_out), plan(16, 64, 128), backend=backend) as made:
         assert made.state is State.PARTIAL
         failure = made.graphs[1].failure
         assert "out of memory: the budget of 64 tokens asked for" in failure
@@ -52,7 +42,7 @@ def test_memory_of_a_failed_capture_returns():
     graphs.capture(encoder, plan(16), backend="cuda").clear()  # what loads on first use has loaded
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
-    with graphs.capture(RunsOut(encoder, {128}), plan(16, 128), backend="cuda"):
+    with graphs.capture(Breaks(encoder, {128}, run_out), plan(16, 128), backend="cuda"):
         assert torch.cuda.memory_reserved() - before < 2**28
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() <= before

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from helpers import TINY, plan
+from helpers import TINY, plan, reference
 from helpers_cli import TINY as ENCODER
 from helpers_cli import error, invoke, photos
 from helpers_interrupt import interrupted
@@ -34,11 +33,7 @@ REFERENCE = (*ENCODER, "--backend", "reference")
 
 
 def setting() -> Setting:
-    return Setting(
-        size=TINY,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        backend="reference",
+    return reference(
         costs=costs.modelled(TINY),
         fit_on=traffic.read("builtin:coco", TINY, count=20, seed=4).requests,
         largest=256,

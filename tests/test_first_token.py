@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import RULE, TINY, plan
+from helpers import RULE, TINY, plan, reference
 from helpers_cli import error, passes, photos, read_json
 
 from encgraph import costs, first_token, loads, sizes, store
@@ -32,15 +32,7 @@ def requests(*members: tuple[Item, ...]) -> Traffic:
 
 
 def setting() -> Setting:
-    return Setting(
-        size=TINY,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        backend="reference",
-        costs=costs.modelled(TINY),
-        fit_on=(),
-        largest=64,
-    )
+    return reference(costs=costs.modelled(TINY), largest=64)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import BACKENDS, batch, device_of, plan, tiny
+from helpers import BACKENDS, Breaks, batch, device_of, plan, tiny
 
 from encgraph import graphs
 from encgraph.checks import poison
@@ -159,21 +159,11 @@ def test_changed_weights_are_seen_or_refused(backend, change, name):
             made.replay(made.graphs[0].capacity, batch([SMALL], encoder))
 
 
-class _Breaks:
-    """An adapter whose forward fails for one token budget, as an encoder with a bad shape would."""
-
-    def __init__(self, encoder, budgets):
-        self.encoder, self.budgets = encoder, budgets
-
-    def __getattr__(self, name):
-        return getattr(self.encoder, name)
-
-    def forward(self, buffers, capacity):
-        if capacity.tokens in self.budgets:
-            if buffers["pixels"].is_cuda:
-                buffers["pixels"].sum().item()  # not allowed while a stream captures
-            raise RuntimeError("a shape this encoder cannot take")
-        return self.encoder.forward(buffers, capacity)
+def bad_shape(buffers):
+    """Fail as an encoder does that a shape does not suit."""
+    if buffers["pixels"].is_cuda:
+        buffers["pixels"].sum().item()  # not allowed while a stream captures
+    raise RuntimeError("a shape this encoder cannot take")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -181,7 +171,9 @@ def test_a_failed_capture_leaves_the_rest_usable(backend):
     encoder = tiny(backend)
     inputs = batch([SMALL], encoder)
     stream = torch.cuda.current_stream() if backend == "cuda" else None
-    with graphs.capture(_Breaks(encoder, {64}), plan(16, 64, 128), backend=backend) as made:
+    with graphs.capture(
+        Breaks(encoder, {64}, bad_shape), plan(16, 64, 128), backend=backend
+    ) as made:
         assert stream is None or torch.cuda.current_stream() == stream
         assert made.state is State.PARTIAL
         assert [g.is_captured for g in made.graphs] == [True, False, True]
@@ -197,7 +189,7 @@ def test_a_failed_capture_leaves_the_rest_usable(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_captured_is_an_error_that_names_the_line(backend):
     with pytest.raises(CaptureError, match=r"test_graphs\.py"):
-        graphs.capture(_Breaks(tiny(backend), {16}), plan(16), backend=backend)
+        graphs.capture(Breaks(tiny(backend), {16}, bad_shape), plan(16), backend=backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -2,16 +2,15 @@
 
 import pytest
 import torch
-from helpers import BACKENDS, TINY, batch, close, plan, tiny
+from helpers import BACKENDS, TINY, batch, close, plan, reference, tiny
 from helpers_families import built, capacity
 
-from encgraph import costs, graphs, sizes, strategies, study, traffic
+from encgraph import graphs, sizes, strategies, study, traffic
 from encgraph.attention import choose, loop, measured, plain
 from encgraph.attention.measured import Choice, Given, Launch
 from encgraph.encoders import compiling
 from encgraph.records import Plan
 from encgraph.report import sections
-from encgraph.systems import Setting
 
 CPU = torch.device("cpu")
 CARD = torch.cuda.is_available()
@@ -177,16 +176,7 @@ def test_a_failing_attention_leaves_the_card_usable(on_default_stream):
 
 
 def test_a_report_names_what_each_graph_was_given():
-    setting = Setting(
-        size=TINY,
-        device=CPU,
-        dtype=torch.float32,
-        backend="reference",
-        costs=costs.modelled(sizes.named("qwen3-vl-8b")),
-        fit_on=(),
-        largest=256,
-        attention="measured",
-    )
+    setting = reference(largest=256, attention="measured")
     drawn = traffic.read("builtin:coco", TINY, count=1, seed=3)
     options = study.Options(command="test", repeats=1, planned=plan(64, 512))
     found = study.run(drawn, setting, strategies.ENCGRAPH_PLAIN, options)

@@ -4,11 +4,10 @@ import dataclasses
 
 import pytest
 import torch
-from helpers import TINY, batch, close, tiny
+from helpers import TINY, batch, close, reference, tiny
 
 from encgraph import (
     cards,
-    costs,
     curves,
     datadir,
     graphs,
@@ -24,22 +23,14 @@ from encgraph.encoders import compiling
 from encgraph.errors import CaptureError
 from encgraph.exact import ExactSet
 from encgraph.records import FallbackReason, Item, Plan, Route
-from encgraph.systems import Setting
 
 BIG = sizes.named("qwen3-vl-8b")
 
 
 @pytest.fixture
 def setting():
-    return Setting(
-        size=TINY,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        backend="reference",
-        costs=costs.modelled(BIG),
-        fit_on=traffic.read("builtin:coco", TINY, count=60, seed=4).requests,
-        largest=512,
-        max_graphs=4,
+    return reference(
+        fit_on=traffic.read("builtin:coco", TINY, count=60, seed=4).requests, max_graphs=4
     )
 
 

@@ -1,8 +1,7 @@
 """What a Qwen3-VL tower does with its grids before the first block, as one function to compile.
 
 Positions, interpolation, the rows of the position table, rotary angles and offsets are some sixty
-operations on small tensors; in a graph each is a kernel of a few microseconds. Compiled they are a
-handful. The forward then takes the rows and the angles ready made, as it does with metadata from the
+operations on small tensors, each a kernel in a graph; compiled they are a handful. The forward then takes the rows and the angles ready made, as it does with metadata from the
 host.
 
 Shape legend: P patches, S segments, M max items, H hidden, D head width.
