@@ -24,9 +24,9 @@ from encgraph import datadir
 ENCODER = "qwen3-vl-8b"
 GRACE_S = 35
 """A step's, to end what it started; torchrun's ranks have 30."""
-COMPARED = "eager,eager_varlen,eager_compiled,eager_fused,vllm,vllm_tuned,encgraph_plain,encgraph,ladder_kernels"
+COMPARED = "eager,eager_varlen,eager_compiled,eager_fused,vllm,vllm_tuned,encgraph_plain,ladder_compile,encgraph"
 TESTS = (
-    "-q -p no:cacheprovider -n 12 tests --ignore tests/browser --ignore tests/test_notebooks.py "
+    "-q -p no:cacheprovider -p benchmarks.failures_at_once -n 14 tests --ignore tests/browser --ignore tests/test_notebooks.py "
     "--ignore tests/test_papers.py --ignore tests/test_environment.py --ignore tests/test_house.py"
 )
 
@@ -57,7 +57,7 @@ STEPS = (
         "bench",
         560,
         f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} CHOSEN "
-        "--seconds 480 --out DATA",
+        "--seconds 440 --out DATA",
     ),
     _step(
         "bench_mix",
@@ -81,7 +81,8 @@ STEPS = (
         f"-m encgraph run builtin:servegen --encoder {ENCODER} --strategy encgraph --count 120 "
         "--out OUT/run",
     ),
-    _step("tests", 240, f"-m pytest {TESTS}"),
+    _step("tests", 270, f"-m pytest {TESTS}"),
+    _step("cuda_tests", 200, f"-m pytest -m cuda {TESTS}"),
     _step(
         "encoders",
         420,
@@ -116,7 +117,11 @@ STEPS = (
         "--attention cudnn --strategies eager,eager_varlen,vllm,encgraph --name data_parallel_336 "
         "--out DATA",
     ),
-    _step("two_cards_tests", 120, "-m pytest -q -p no:cacheprovider tests/test_parallel.py"),
+    _step(
+        "two_cards_tests",
+        120,
+        "-m pytest -q -p no:cacheprovider -p benchmarks.failures_at_once tests/test_parallel.py",
+    ),
 )
 
 
@@ -141,7 +146,13 @@ def run(step: Step, given: argparse.Namespace) -> str:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "NCCL_NVLS_ENABLE": "0"},
+            # A thread a process: many tests at once, or work that is the card's.
+            env={
+                **os.environ,
+                "PYTHONUNBUFFERED": "1",
+                "NCCL_NVLS_ENABLE": "0",
+                "OMP_NUM_THREADS": "1" if "tests" in step.name else "8",
+            },
         )
         try:
             ended = f"exit {process.wait(step.seconds)}"

@@ -74,8 +74,9 @@ ENCGRAPH_PLAIN = Strategy(
 ENCGRAPH = replace(
     ENCGRAPH_PLAIN,
     name="encgraph",
-    about="ours with the fastest attention found and the repeated block compiled",
+    about="ours with the fastest attention found and the repeated block compiled and fused",
     compiled=True,
+    fused=True,
 )
 
 EAGER_COMPILED = replace(
@@ -153,13 +154,13 @@ LADDER = (
         name="ladder_compile",
         about="rung 5: the repeated block compiled",
         attention="fa3",
+        fused=False,
     ),
     replace(
         ENCGRAPH,
         name="ladder_kernels",
         about="rung 6: GELU inside the product, rotary in one kernel, norms joined, one front",
         attention="fa3",
-        fused=True,
     ),
 )
 """The ablation ladder: from vLLM's graphs to ours, one idea a rung."""

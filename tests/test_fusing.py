@@ -67,6 +67,26 @@ def test_the_kernel_takes_no_rows_as_well(interpreted):
     assert rotating.launch(*packed(0, 4, 8, torch.float32, interpreted)).shape == (2, 0, 4, 8)
 
 
+@pytest.mark.parametrize("values", ["fp32", "bf16", "fp16"])
+def test_the_kernel_compiles_for_a_card_where_there_is_none(values):
+    """The interpreter runs what a compiler refuses."""
+    triton = pytest.importorskip("triton", reason="needs triton")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from encgraph.encoders import rotating_kernel
+
+    constants = {"HEADS": 16, "HALF": 36, "BLOCK": rotating.BLOCK}
+    types = {"qkv": f"*{values}", "cos": "*fp32", "sin": "*fp32", "out": f"*{values}"}
+    source = ASTSource(
+        fn=rotating_kernel.rotate_pairs,
+        signature={**types, "pairs": "i32", **dict.fromkeys(constants, "constexpr")},
+        constexprs=constants,
+    )
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    assert made.asm["cubin"] and ".target sm_90" in made.asm["ptx"]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_operators_are_what_they_tell_a_compiler(dtype):
     qkv, cos, sin = packed(6, 2, 8, dtype)

@@ -1,18 +1,16 @@
 """The kernel of `rotating`, in Triton: each program turns a run of pairs of queries and of keys."""
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def rotate_pairs(  # noqa: PLR0913 - pointers, a size and constants
-    qkv: Any,
-    cos: Any,
-    sin: Any,
-    out: Any,
-    pairs: Any,
+    qkv: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    out: tl.tensor,
+    pairs: tl.tensor,
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
     BLOCK: tl.constexpr,
