@@ -8,26 +8,44 @@ systems run each burst before the next, in turning order; the slowest rank's wal
 burst's time is the median of its repeats. "NAME/1" is one card with nothing to gather, the other
 ranks idle. `--smallest 512 --largest 4864 --items 8` gives every strategy with graphs that same ladder.
 
-Rank 0 writes `NAME.jsonl`: a line a system and burst size with its latency, the time of the slowest
-rank's encoder alone, idle ranks, bytes gathered, and what the simulator predicts. All rules and gathers
-multiply the run time; compare them with one strategy and a --name of their own. On a machine without
-cards, `--device cpu --backend reference --encoder qwen3-vl-tiny --dtype float32` tries the script.
+Bursts are taken in a shuffled order, the same on every rank, so that those measured speak for all.
+`--seconds` is shared out evenly over what is left to measure, source by source and size by size: a size
+that is done early leaves its time to the next, and each gets one burst at least, however long it takes.
+Making and capturing the systems comes before it, and a proof of each on a few bursts.
+
+Rank 0 writes `NAME.jsonl` and prints it, after each burst size: a line a system with its latency, the time
+of the slowest rank's encoder alone, idle ranks, bytes gathered, and what the simulator predicts where that
+way of running is on record. All rules and gathers multiply the run time; compare them with one strategy and
+a --name of their own. On a machine without cards, `--device cpu --backend reference --encoder qwen3-vl-tiny
+--dtype float32` tries the script.
 """
 
 import argparse
+import math
+import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from sharded_systems import Bench, Burst, System, line, pixels, run_burst, systems_of
+from sharded_report import said
+from sharded_systems import CARD, Bench, Burst, System, line, pixels, prove, run_burst, systems_of
 from tqdm import tqdm
 
 from encgraph import balance, sharding, sizes, store, strategies, systems, traffic
 from encgraph.parallel import gathering, ranks
 from encgraph.results import Measurement
 from encgraph.systems import Setting
+
+
+class Series(NamedTuple):
+    """Bursts of one source and size."""
+
+    name: str
+    bursts: Sequence[Burst]
 
 
 def requests_of(source: str, bench: Bench) -> tuple[str, Sequence[Burst]]:
@@ -42,73 +60,101 @@ def requests_of(source: str, bench: Bench) -> tuple[str, Sequence[Burst]]:
     return read.name, read.requests
 
 
+def all_series(bench: Bench) -> list[Series]:
+    """What there is to measure, source by source and size by size."""
+    found = []
+    for source in bench.given.traffic:
+        name, requests = requests_of(source, bench)
+        for asked in bench.given.bursts.split(","):
+            whole = asked == "requests"
+            bursts = requests if whole else sharding.bursts_of(requests, int(asked))
+            label = name if whole else f"{name}-bursts-of-{asked}"
+            if bursts:
+                found.append(Series(label, capped(bursts, bench.given)))
+    return found
+
+
 def capped(bursts: Sequence[Burst], given: argparse.Namespace) -> Sequence[Burst]:
-    """The first bursts, as many as both limits allow, at least one."""
-    items = list(accumulate(len(burst) for burst in bursts))
+    """Shuffled bursts, as many as both limits allow, at least one."""
+    shuffled = random.Random(0).sample(bursts, len(bursts))
+    items = list(accumulate(len(burst) for burst in shuffled))
     within = sum(total <= given.max_items for total in items)
-    return bursts[: max(1, min(given.max_bursts, within))]
+    return shuffled[: max(1, min(given.max_bursts, within))]
 
 
-def measured(bench: Bench, made: Sequence[System], source: str) -> Iterator[Measurement]:
-    """Lines of one source, burst size by burst size."""
-    name, requests = requests_of(source, bench)
-    for asked in bench.given.bursts.split(","):
-        bursts = requests if asked == "requests" else sharding.bursts_of(requests, int(asked))
-        bursts = capped(bursts, bench.given)
-        if not bursts:
-            continue
-        for system in made:
-            system.medians_ms, system.encode_ms, system.idle_ratios = [], [], []
-        disable = True if bench.joined.rank else None  # on a terminal, of the first rank alone
-        for index in tqdm(range(len(bursts)), desc=f"{name} {asked}", disable=disable):
-            run_burst(bench, made, pixels(bursts[index], bench, index), index)
-        label = name if asked == "requests" else f"{name}-bursts-of-{asked}"
-        yield from (line(bench, system, bursts, label) for system in made)
+def measured(
+    bench: Bench, made: Sequence[System], series: Sequence[Series]
+) -> Iterator[list[Measurement]]:
+    """Lines of each series, on the first rank; none on others, which measure with it."""
+    ends_s = time.monotonic() + bench.given.seconds
+    for left, one in zip(range(len(series), 0, -1), series, strict=True):
+        share_s = (ends_s - time.monotonic()) / left
+        count = timed(bench, made, one, share_s)
+        done = one.bursts[:count] if bench.joined.rank == 0 else ()
+        yield [line(bench, system, done, one.name) for system in made if done]
+
+
+def timed(bench: Bench, made: Sequence[System], one: Series, seconds: float) -> int:
+    """Time bursts until the first rank's clock leaves no time for one more like the last, at least one.
+
+    Returns:
+        How many; the same on every rank.
+    """
+    ends_s = time.monotonic() + seconds
+    for system in made:
+        system.forget()
+    disable = True if bench.joined.rank else None  # on a terminal, of the first rank alone
+    for index in tqdm(range(len(one.bursts)), desc=one.name, disable=disable):
+        began_s = time.monotonic()
+        batch = pixels(one.bursts[index], bench, index, where=bench.given.pixels)
+        run_burst(bench, made, batch, index)
+        now_s = time.monotonic()
+        if bench.of_ranks(ends_s - now_s - (now_s - began_s))[0] <= 0:
+            return index + 1
+    return len(one.bursts)
 
 
 def main() -> None:
     """Run the comparison from the command line, on every rank."""
     given = arguments()
-    size, dtype = sizes.named(given.encoder), getattr(torch, given.dtype)
-    priced = systems.prices(size, on="h200", attention=given.attention)
     with (
         ranks.connect(given.device, time_limit_s=given.time_limit_s) as joined,
         ExitStack() as stack,
     ):
-        setting = Setting(
-            size=size,
-            device=joined.device,
-            dtype=dtype,
-            backend=given.backend,
-            costs=priced(strategies.ENCGRAPH_PLAIN),
-            priced=priced,
-            fit_on=traffic.read(given.fit_on, size, count=given.fit_count, seed=1).requests,
-            largest=given.largest,
-            attention=given.attention,
+        bench = Bench(joined=joined, setting=setting_of(given, joined.device), given=given)
+        series = all_series(bench)
+        bench.say(
+            f"{joined.size} ranks; {sum(len(one.bursts) for one in series)} bursts to measure"
         )
-        bench = Bench(joined=joined, setting=setting, given=given)
         names = given.strategies.split(",")
         made = [system for name in names for system in systems_of(bench, name, stack)]
+        prove(bench, made, [one.bursts[0] for one in series])
         lines: list[Measurement] = []
-        for source in given.traffic:
-            lines += measured(bench, made, source)
+        for new in measured(bench, made, series):
+            lines += new
             if joined.rank == 0:
                 store.write(given.out / f"{given.name}.jsonl", lines)
-        if joined.rank == 0:
-            show(lines)
+                bench.say("\n".join(["measured", *map(said, new)]))
 
 
-def show(lines: Sequence[Measurement]) -> None:
-    """A line a system and burst size."""
-    for one in lines:
-        latency, numbers = one.latency, one.numbers
-        assert latency is not None
-        print(
-            f"{one.traffic:28} {one.strategy:40} mean {latency.mean_ms:8.2f} ms  "
-            f"p99 {latency.p99_ms:8.2f} ms  encoder {numbers['encode_mean_ms']:8.2f} ms "
-            f"(predicted {numbers['predicted_encode_mean_ms']:8.2f})  "
-            f"idle {numbers['idle_ratio']:.2f} (predicted {numbers['predicted_idle_ratio']:.2f})"
-        )
+def setting_of(given: argparse.Namespace, device: torch.device) -> Setting:
+    """What the systems share; requests to fit on are read only where a ladder is to be fitted."""
+    size = sizes.named(given.encoder)
+    priced = systems.prices(size, on=CARD, attention=given.attention)
+    fits = given.smallest is None
+    return Setting(
+        size=size,
+        device=device,
+        dtype=getattr(torch, given.dtype),
+        backend=given.backend,
+        costs=priced(strategies.ENCGRAPH_PLAIN),
+        priced=priced,
+        fit_on=traffic.read(given.fit_on, size, count=given.fit_count, seed=1).requests
+        if fits
+        else (),
+        largest=given.largest,
+        attention=given.attention,
+    )
 
 
 def arguments() -> argparse.Namespace:
@@ -123,7 +169,7 @@ def arguments() -> argparse.Namespace:
     add("--device", default="cuda", choices=ranks.DEVICES)
     add("--backend", default="cuda", choices=("cuda", "reference"))
     add("--attention", default="auto")
-    add("--strategies", default="eager_varlen,vllm,encgraph")
+    add("--strategies", default="eager_varlen,eager_compiled,vllm,encgraph")
     add("--rules", default="longest_first", help=f"of {', '.join(balance.RULES)}")
     add("--gathers", default="padded", help=f"of {', '.join(gathering.GATHERS)}")
     add("--ownership", default="clone_each", choices=("clone_each", "one_copy"))
@@ -138,6 +184,7 @@ def arguments() -> argparse.Namespace:
     add("--max-bursts", type=int, default=100, help="of each burst size")
     add("--max-items", type=int, default=1280, help="of each burst size")
     add("--repeats", type=int, default=3)
+    add("--seconds", type=float, default=math.inf, help="of measuring, all burst sizes together")
     add("--time-limit-s", type=float, default=300.0)
     add("--name", default="data_parallel", help="experiment, and the file's name")
     add("--out", type=Path, required=True)

@@ -22,7 +22,7 @@ import torch
 from torch.nn.functional import gelu, linear
 
 from encgraph import graphs, kernels, meters, profilers, sizes, store
-from encgraph.encoders import fusing, registry, rotating
+from encgraph.encoders import fusing, registry
 from encgraph.graphs import GraphSet
 from encgraph.points import Recording
 from encgraph.records import Plan
@@ -33,24 +33,22 @@ KINDS = (
     ("attention", r"flash|fmha|attention|prepare_varlen|softmax"),
     ("products", r"^(?!triton).*(gemm|nvjet|cutlass|cublas|splitk|mm)"),
     ("rotary", r"rotate|_cat_|chunk"),
-    ("gelu", r"gelu|tanh"),
     ("norms", r"layer_?norm|rms"),
+    ("gelu", r"gelu|tanh"),
     ("copies", r"^(?!triton).*(memcpy|memset|copy|fill|cat)"),
 )
 """What a kernel is, by the first pattern that its name has; the rest is "other". A compiler's kernels
-carry the names of all that went into them, a product's bias and a cast among others."""
+carry the names of all that went into them, a product's bias and a cast among others, and those of
+operators next to them: a norm after a GELU in a product has both in its name."""
 
 
 def _two_operations(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return gelu(linear(rows, weight, bias), approximate="tanh")
 
 
-def _apart(stack: ExitStack, *, epilogue: bool, rotary: bool) -> None:
-    """Leave to the compiler what a body does not join yet."""
-    if not epilogue:
-        stack.enter_context(mock.patch.object(fusing, "linear_gelu", _two_operations))
-    if not rotary:
-        stack.enter_context(mock.patch.object(rotating, "rotate", rotating.reference))
+def _apart(stack: ExitStack) -> None:
+    """Leave the GELU to the compiler."""
+    stack.enter_context(mock.patch.object(fusing, "linear_gelu", _two_operations))
 
 
 def _tuned(stack: ExitStack) -> None:
@@ -61,9 +59,8 @@ Setup = Callable[[ExitStack], object]
 BODIES: dict[str, tuple[bool, bool, Setup]] = {
     "plain": (False, False, lambda stack: None),
     "compiled": (True, False, lambda stack: None),
-    "norms_joined": (True, True, partial(_apart, epilogue=False, rotary=False)),
-    "gelu_in_product": (True, True, partial(_apart, epilogue=True, rotary=False)),
-    "rotary_kernel": (True, True, partial(_apart, epilogue=True, rotary=True)),
+    "norms_joined": (True, True, _apart),
+    "gelu_in_product": (True, True, lambda stack: None),
     "tuned": (True, True, _tuned),
 }
 """Compiled, fused, and what else to set up, a body a row; the compiled front comes with the first

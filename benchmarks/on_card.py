@@ -1,7 +1,8 @@
 """Make again every record that needs a card, a step at a time, each within a time limit of its own.
 
     python benchmarks/on_card.py --steps inside,record,bench --out out/card
-    torchrun is started by the steps that need two cards: --steps two_cards,two_cards_rules
+    torchrun is started by the steps that need two cards: --steps two_cards_tests,two_cards, then
+    --steps two_cards_336,two_cards_native,two_cards_rules
 
 A step writes into `data/measurements` of this checkout, so that the next one plans by it; what changed there
 is copied to OUT, with a log a step. A step that fails or runs out of time does not stop the others.
@@ -46,6 +47,10 @@ def _step(name: str, seconds: int, command: str) -> Step:
 
 
 TWO = "-m torch.distributed.run --nproc-per-node 2 benchmarks/data_parallel.py"
+THIRTY = "--max-bursts 30 --max-items 640"
+"""Bursts a size: what a mean and a P99 stand on, and ten of the largest."""
+LADDER = "--smallest 512 --largest 4864 --items 8 --attention cudnn"
+"""Of vLLM's own measurement of images over several cards."""
 STEPS = (
     _step("inside", 270, f"benchmarks/inside_the_tower.py --encoder {ENCODER} --out DATA"),
     _step(
@@ -101,26 +106,41 @@ STEPS = (
     _step(
         "two_cards",
         300,
-        f"{TWO} REQUESTS/servegen.json REQUESTS/mix.json --max-items 320 --out DATA",
+        f"{TWO} REQUESTS/servegen.json --bursts 1,4,8,16,64 {THIRTY} --repeats 2 --seconds 185 "
+        "--attention ATTENTION --out DATA",
     ),
     _step(
-        "two_cards_rules",
-        200,
-        f"{TWO} REQUESTS/servegen.json --strategies encgraph --max-items 320 --rules "
-        "longest_first,tokens,round_robin,count,patches --gathers padded,uneven "
-        "--name data_parallel_rules --out DATA",
-    ),
-    _step(
-        "two_cards_336",
-        150,
-        f"{TWO} images:336x336x20 --bursts requests --smallest 512 --largest 4864 --items 8 "
-        "--attention cudnn --strategies eager,eager_varlen,vllm,encgraph --name data_parallel_336 "
+        "two_cards_mix",
+        250,
+        f"{TWO} REQUESTS/mix.json --fit-on builtin:mix --bursts 1,4,16 {THIRTY} --repeats 1 --seconds 130 "
+        "--attention ATTENTION --strategies eager_compiled,vllm,encgraph --name data_parallel_mix "
         "--out DATA",
     ),
     _step(
-        "two_cards_tests",
+        "two_cards_rules",
+        150,
+        f"{TWO} REQUESTS/servegen.json --strategies encgraph --bursts 4,16,64 {THIRTY} --repeats 1 "
+        "--seconds 80 --attention ATTENTION --rules longest_first,tokens,round_robin,count,patches "
+        "--gathers padded,uneven --name data_parallel_rules --out DATA",
+    ),
+    _step(
+        "two_cards_336",
+        140,
+        f"{TWO} images:336x336x20 --count 30 {LADDER} --bursts requests --repeats 2 --seconds 34 "
+        "--strategies eager,eager_varlen,eager_compiled,vllm,encgraph --name data_parallel_336 "
+        "--out DATA",
+    ),
+    _step(
+        "two_cards_native",
         120,
-        "-m pytest -q -p no:cacheprovider -p benchmarks.failures_at_once tests/test_parallel.py",
+        f"{TWO} builtin:coco {LADDER} --bursts 20 {THIRTY} --repeats 1 --seconds 38 "
+        "--strategies eager,eager_varlen,vllm,encgraph --name data_parallel_native --out DATA",
+    ),
+    _step(
+        "two_cards_tests",
+        200,
+        "-m pytest -m cuda -q -s -p no:cacheprovider -p benchmarks.failures_at_once "
+        "tests/test_parallel.py",
     ),
 )
 

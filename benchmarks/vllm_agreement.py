@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 import vllm_manager
 from bars import until
+from torch import Tensor
 
-from encgraph import bench, graphs, memory, sizes, store, strategies, systems, traffic
+from encgraph import bench, graphs, memory, rows, sizes, store, strategies, systems, traffic
 from encgraph.bench import System
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.systems import Setting
@@ -26,7 +27,7 @@ class Manager:
 
     def __init__(self, folder: Path, setting: Setting) -> None:
         encoder = systems.encoder(strategies.VLLM, setting)
-        self.attention = encoder.spec.attention
+        self.attention, self.widths = encoder.spec.attention, encoder.spec.widths
         # The same budgets once by ourselves: that loads what loads on first use, and an attention that
         # goes by measurement is settled for these launch shapes, so that both run the same kernels.
         graphs.capture(encoder, systems.plan(strategies.VLLM, setting), slabs="private").clear()
@@ -35,11 +36,20 @@ class Manager:
         self.device_bytes = memory.used_bytes(setting.device) - before
         self._joined: dict[int, tuple[Sequence[Input], dict[str, object]]] = {}
 
-    def __call__(self, batch: Sequence[Input]) -> list[EncoderOutput]:
+    def __call__(self, batch: Sequence[Input]) -> list[Tensor]:
         """Run one batch; joins its pixels at the first (warm-up) call only."""
         if id(batch) not in self._joined:
             self._joined = {id(batch): (batch, vllm_manager.keywords(batch))}
         return self.manager.execute(self._joined[id(batch)][1])
+
+    def read(self, made: Sequence[Tensor]) -> list[EncoderOutput]:
+        """Outputs of an item's tensor, which has them side by side."""
+        return outputs(made, self.widths)
+
+
+def outputs(made: Sequence[Tensor], widths: Sequence[int]) -> list[EncoderOutput]:
+    """Take apart the outputs that vLLM's manager returns side by side, a tensor an item."""
+    return [rows.split(one, [len(one)], widths)[0] for one in made]
 
 
 def _manager(folder: Path, setting: Setting) -> System:
@@ -50,6 +60,7 @@ def _manager(folder: Path, setting: Setting) -> System:
         attention=manager.attention,
         compiled=False,
         device_bytes=manager.device_bytes,
+        read=manager.read,
     )
 
 

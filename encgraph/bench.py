@@ -3,7 +3,8 @@
 One `bench-<traffic>` file a card holds, for each strategy: one line of its latency over all requests
 with its memory, one for each size regime, one a request. Floors come from the same run: arithmetic at
 the rate the card reaches on one large product, and, for a sample of the requests, an exact-shape graph
-of the same kernels. The budgets are fitted on requests disjoint from those measured.
+of the same kernels. The budgets are fitted on requests disjoint from those measured. Systems are proven
+right before they are timed, exact graphs where they are made: `proving` says how.
 """
 
 import gc
@@ -19,6 +20,7 @@ from encgraph import (
     measure,
     memory,
     meters,
+    proving,
     sidelines,
     sizes,
     systems,
@@ -27,8 +29,8 @@ from encgraph.benched import Bench, System, Timed
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
-from encgraph.floors import Kernels
-from encgraph.measure import Execute
+from encgraph.floors import Exacts, Kernels
+from encgraph.proving import Proven, Untouched
 from encgraph.records import Step
 from encgraph.results import Interrupted, Measurement
 from encgraph.runner import EncoderRunner
@@ -60,6 +62,7 @@ def run(
         Measurements as the module says, summaries first.
 
     Raises:
+        ParityError: If a system gives a wrong answer; names it, before anything is timed.
         Interrupted: On Ctrl-C once a request was timed; carries the lines of those timed until then.
     """
     require(bool(strategies), "bench needs at least one strategy, got none")
@@ -72,15 +75,17 @@ def run(
         tflops=_rate(setting),
     )
     with ExitStack() as stack:
-        made = [_system(strategy, setting, stack) for strategy in strategies]
-        exacts = _exacts(made, setting, stack)
-        made += others
-        timed, whole = _measured(bench, made, exacts, progress)
+        ours = [_system(strategy, setting, stack) for strategy in strategies]
+        made, batches = [*ours, *others], list(systems.batches(traffic, setting))
+        exacts = _exacts(ours, setting, stack)
+        proven = _proven(bench, made, batches, exacts.untouched)
+        timed, whole = _measured(bench, made, exacts, batches, progress)
         done = len(timed.medians[made[0].name])
         bench = replace(bench, traffic=_first(traffic, done))
-        for strategy, system in zip(strategies, made, strict=False):
-            predicted = _predicted(bench, strategy, system.runner)
-            timed.more[system.name] = predicted | timed.more.get(system.name, {})
+        for system in made:
+            timed.more[system.name] = proven[system.name].numbers | timed.more.get(system.name, {})
+        for strategy, system in zip(strategies, ours, strict=True):
+            timed.more[system.name] |= _predicted(bench, strategy, system.runner)
         lines = [line for system in made for line in benched.lines(bench, system, timed)]
     gc.collect()
     if not whole:
@@ -88,19 +93,34 @@ def run(
     return lines
 
 
+def _proven(
+    bench: Bench,
+    made: Sequence[System],
+    batches: Sequence[Sequence[Input]],
+    untouched: Untouched,
+) -> dict[str, Proven]:
+    """Prove every system on a few requests, and forget the steps that this took."""
+    chosen = {index: batches[index] for index in proving.telling(bench.traffic.requests)}
+    found = proving.systems({s.name: s.outputs for s in made}, chosen, untouched)
+    for system in made:
+        system.counted.clear()
+    return found
+
+
 def _measured(
     bench: Bench,
     made: Sequence[System],
-    exacts: Mapping[Kernels, EncoderRunner],
+    exacts: Exacts,
+    batches: Sequence[Sequence[Input]],
     progress: Progress,
 ) -> tuple[Timed, bool]:
     """What was timed, and whether nobody interrupted it."""
     timed = Timed(
         medians={system.name: [] for system in made},
         routes={system.name: [] for system in made},
-        floors={kernels: {} for kernels in exacts},
+        floors={kernels: {} for kernels in exacts.runners},
+        left_out=exacts.left_out,
     )
-    batches = _batches(bench)
     try:
         _time(bench, made, exacts, timed, batches=progress(batches, "bench"))
         for system in made:
@@ -152,18 +172,22 @@ def _rate(setting: Setting) -> float | None:
     return floors.matmul_tflops(setting.device, setting.dtype) if on_card else None
 
 
-def _exacts(
-    made: Sequence[System], setting: Setting, stack: ExitStack
-) -> dict[Kernels, EncoderRunner]:
-    """One runner of exact graphs for each set of kernels that some strategy graphs."""
+def _exacts(made: Sequence[System], setting: Setting, stack: ExitStack) -> Exacts:
+    """One runner of exact graphs for each set of kernels that some strategy graphs.
+
+    One untouched tower proves all, since all systems have the same weights.
+    """
+    first = made[0].runner
+    assert first is not None
     graphed = [s for s in made if s.runner and s.runner.plan.graphs]
     # Shared slabs last, which win: they compute metadata in the graph, so the floor has no host work.
     graphed.sort(key=lambda s: s.runner is not None and s.runner.slabs == "shared")
     encoders = {s.kernels: s.runner.encoder for s in graphed if s.runner}
-    return {
+    runners = {
         kernels: floors.exact_runner(encoder, setting.backend, stack)
         for kernels, encoder in encoders.items()
     }
+    return Exacts(runners=runners, untouched=Untouched.of(first.encoder))
 
 
 def _system(strategy: Strategy, setting: Setting, stack: ExitStack) -> System:
@@ -214,7 +238,7 @@ def _counter(counted: dict[str, int]) -> graphs.Observe:
 def _time(
     bench: Bench,
     made: Sequence[System],
-    exacts: Mapping[Kernels, EncoderRunner],
+    exacts: Exacts,
     timed: Timed,
     *,
     batches: Iterable[Sequence[Input]],
@@ -222,7 +246,7 @@ def _time(
     """Add each request's times to what was timed before it."""
     chosen = set(floors.sampled(len(bench.traffic.requests)))
     for index, batch in enumerate(batches):
-        exact = _exact_executes(exacts, batch) if index in chosen else {}
+        exact = exacts.proven(index, batch) if index in chosen else {}
         before = {system.name: dict(system.counted) for system in made}
         executes = {s.name: s.execute for s in made} | {_floor(k): e for k, e in exact.items()}
         found = measure.interleaved(
@@ -234,13 +258,6 @@ def _time(
             timed.routes[system.name].append(routes)
         for kernels in exact:
             [timed.floors[kernels][index]] = found[_floor(kernels)]
-
-
-def _exact_executes(
-    exacts: Mapping[Kernels, EncoderRunner], batch: Sequence[Input]
-) -> dict[Kernels, Execute]:
-    ready = {kernels: floors.prepared(runner, batch) for kernels, runner in exacts.items()}
-    return {kernels: execute for kernels, execute in ready.items() if execute is not None}
 
 
 def _floor(kernels: Kernels) -> str:
@@ -271,10 +288,6 @@ def _smallest(setting: Setting, count: int) -> list[Input]:
     return inputs.synthetic(
         [grid] * count, size=setting.size, device=setting.device, dtype=setting.dtype, seed=0
     )
-
-
-def _batches(bench: Bench) -> list[list[Input]]:
-    return list(systems.batches(bench.traffic, bench.setting))
 
 
 def summaries(lines: Sequence[Measurement]) -> Mapping[str, Measurement]:

@@ -2,11 +2,12 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from encgraph import costs, regimes, sidelines
+from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.floors import Kernels
 from encgraph.measure import Execute
 from encgraph.records import Load, Route
@@ -23,6 +24,7 @@ class System:
 
     name: str
     execute: Execute
+    """What is timed."""
     attention: str
     compiled: bool
     fused: bool = False
@@ -35,6 +37,12 @@ class System:
     counted: dict[str, int] = field(default_factory=dict)
     costs: str | None = None
     """Where the costs come from that it packs by; None for a packing that needs none."""
+    read: Callable[[Any], list[EncoderOutput]] = list
+    """Makes outputs of what `execute` returns, where that is something else; never timed."""
+
+    def outputs(self, batch: Sequence[Input]) -> list[EncoderOutput]:
+        """Run a batch for its answer."""
+        return self.read(self.execute(batch))
 
     @property
     def kernels(self) -> Kernels:
@@ -51,8 +59,10 @@ class Timed:
     """Replays and eager runs of each request."""
     floors: dict[Kernels, dict[int, float]]
     """Exact graphs, of the sampled requests."""
+    left_out: Mapping[Kernels, Mapping[int, str]]
+    """Why a sampled request has no exact graph that counts."""
     more: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Jitter and host time by system."""
+    """By system: jitter, host time, predictions, and what was proven of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,6 +95,7 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
     """The summary of a system, a line a size regime, and a line a request."""
     requests, medians = bench.traffic.requests, timed.medians[system.name]
     exact = timed.floors.get(system.kernels, {})
+    left_out = timed.left_out.get(system.kernels, {})
     yield bench.line(
         system,
         latency=Latency.of(medians, clock="wall", warmups=1),
@@ -93,6 +104,7 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
         numbers={
             **_counts(system),
             **_floors(bench, exact, medians),
+            **({"exact_left_out_count": float(len(left_out))} if left_out else {}),
             **timed.more.get(system.name, {}),
             "device_bytes": float(system.device_bytes),
             "repeats_count": float(bench.repeats),

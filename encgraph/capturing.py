@@ -8,6 +8,7 @@ import gc
 import re
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,15 @@ WARMUPS = 2
 """Eager runs before a capture: the first may compile or load libraries, the second must not."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class Home:
+    """The pool and the stream that graphs are captured into; the allocator reuses blocks of one
+    stream only, so they go together."""
+
+    pool: memory.Pool
+    stream: torch.cuda.Stream
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class BudgetGraph:
     """One capacity with what it owns or sees."""
@@ -37,6 +47,8 @@ class BudgetGraph:
     """Whether outputs are joined in the pool and then copied, as vLLM does, or joined in place."""
     graph: torch.cuda.CUDAGraph | None = None
     """None on the reference backend, before capture and after a failure."""
+    home: Home | None = None
+    """Where it was captured; alive as long as a graph of it."""
     is_captured: bool = False
     seconds: float = 0.0
     """Warm-up and capture."""
@@ -67,19 +79,21 @@ def _settle(encoder: Encoder, graph: BudgetGraph) -> None:
 Recording = Callable[[Encoder, BudgetGraph], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Home:
-    """The pool and the stream that graphs are captured into; the allocator reuses blocks of one
-    stream only, so they go together."""
-
-    pool: memory.Pool
-    stream: torch.cuda.Stream
+_IDLE: dict[int, list[torch.cuda.Stream]] = {}
+"""Streams whose graphs are gone, by device."""
 
 
 def new_home(device: torch.device) -> Home:
-    """A pool and a stream of their own on a card."""
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    return Home(pool=torch.cuda.graph_pool_handle(), stream=stream)
+    """A new pool, and a stream that no graph alive was captured on.
+
+    A stream keeps the workspace that cuBLAS took for it, some 32 MiB that graphs of it hold on to.
+    So it is used again, once its graphs are gone, rather than a new one with one more workspace.
+    """
+    idle = _IDLE.setdefault(device.index or 0, [])
+    stream = idle.pop() if idle else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    home = Home(pool=torch.cuda.graph_pool_handle(), stream=stream)
+    weakref.finalize(home, idle.append, stream).atexit = False
+    return home
 
 
 @contextmanager
@@ -139,7 +153,8 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
                 ),
             ):
                 run(encoder, graph)
-        graph.graph, graph.memory, graph.is_captured = recorded, growth.memory, True
+        graph.graph, graph.home, graph.is_captured = recorded, home, True
+        graph.memory = growth.memory
     except RuntimeError as error:
         graph.failure = explain(error, graph.capacity)
     if graph.failure:  # after the error is gone, whose frames hold what the forward allocated

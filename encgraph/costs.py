@@ -84,6 +84,8 @@ class Costs:
     """Slab bytes a patch: input, attention and a token's share of output."""
     pool_bytes_per_patch: float
     """Private pool a patch of the largest capacity."""
+    pool_bytes_per_graph: float = 0.0
+    """What each further capacity adds to it."""
     driver_bytes_per_graph: float
     private_slabs: bool = False
     """Whether each graph has static buffers of its own, as vLLM's have, instead of shared views."""
@@ -108,7 +110,9 @@ class Costs:
             return 0.0
         device = self.eager_dense.at(load.patches) + self.eager_square_ms * load.square
         floor, spread = self.eager_floor_ms, self.eager_spread_ms or (0.0,)
-        expected = sum(max(floor + off, device) for off in spread) / len(spread)
+        # Mean of max(floor + off, device): in this form few calls, of which packing makes many.
+        bound = [ms for off in spread if (ms := floor + off) > device]
+        expected = (sum(bound) + device * (len(spread) - len(bound))) / len(spread)
         return expected + self.eager_item_ms * load.items
 
     def are_of(self, encoder: str, gpu: str | None) -> bool:
@@ -127,7 +131,10 @@ class Costs:
         rows = sum(graph.patches for graph in plan.graphs) if self.private_slabs else patches
         return Memory(
             slabs_bytes=self.row_bytes * rows,
-            pool_bytes=round(self.pool_bytes_per_patch * patches),
+            pool_bytes=round(
+                self.pool_bytes_per_patch * patches
+                + self.pool_bytes_per_graph * (len(plan.graphs) - 1)
+            ),
             driver_bytes=round(self.driver_bytes_per_graph * len(plan.graphs)),
         )
 

@@ -79,7 +79,7 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
         eagers, lambda load: dense.at(load.patches) + square * load.square + patch * load.patches
     )
     request, item = _fit_host([m for m in mine if _whole(m)])
-    captures = [m for m in mine if m.route is Route.CAPTURE]
+    held = _fit_bytes([m for m in mine if m.route is Route.CAPTURE])
     environment = replays[0].environment
     return Costs(
         source=(
@@ -102,8 +102,9 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
         eager_floor_ms=eager.floor_ms,
         eager_spread_ms=eager.spread_ms,
         row_bytes=row_bytes(size),
-        pool_bytes_per_patch=_pool(captures),
-        driver_bytes_per_graph=_driver(captures),
+        pool_bytes_per_patch=held.pool_per_patch,
+        pool_bytes_per_graph=held.pool_per_graph,
+        driver_bytes_per_graph=held.driver_per_graph,
     )
 
 
@@ -239,17 +240,38 @@ def _fit_host(executes: Sequence[Measurement]) -> tuple[float, float]:
     return float(request), float(item)
 
 
-def _pool(captures: Sequence[Measurement]) -> float:
-    """Pool bytes a patch of one capture, which is what the largest takes; the rest live in it."""
-    sizes = [(m.memory.pool_bytes, _capacity(m).patches) for m in captures if m.memory]
-    rates = [pool / patches for pool, patches in sizes if patches >= 1024]
-    return statistics.median(rates) if rates else 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bytes:
+    """What graphs hold beside their slabs."""
+
+    pool_per_patch: float
+    pool_per_graph: float
+    driver_per_graph: float
 
 
-def _driver(captures: Sequence[Measurement]) -> float:
-    """Driver bytes a graph: the mean, since one capture may take a block that serves several."""
-    taken = [m.memory.driver_bytes for m in captures if m.memory]
-    return statistics.fmean(taken) if taken else 0.0
+def _fit_bytes(captures: Sequence[Measurement]) -> _Bytes:
+    """The pool's bytes a patch from captures alone; what a further graph adds from many together.
+
+    A capture alone may take a block of the driver's that serves several, or none at all: without a
+    capture of many, the mean over those alone is all there is.
+    """
+    alone = [(m, m.memory) for m in captures if m.memory and m.capacity]
+    rates = [held.pool_bytes / _capacity(m).patches for m, held in alone]
+    rates = [
+        rate for rate, (m, _) in zip(rates, alone, strict=True) if _capacity(m).patches >= 1024
+    ]
+    rate = statistics.median(rates) if rates else 0.0
+    many = [(m.numbers, m.memory) for m in captures if m.memory and not m.capacity]
+    if not many:
+        driver = statistics.fmean(held.driver_bytes for _, held in alone) if alone else 0.0
+        return _Bytes(pool_per_patch=rate, pool_per_graph=0.0, driver_per_graph=driver)
+    numbers, held = many[-1]
+    further = held.pool_bytes - rate * numbers["patches_count"]
+    return _Bytes(
+        pool_per_patch=rate,
+        pool_per_graph=max(0.0, further) / max(1.0, numbers["graphs_count"] - 1),
+        driver_per_graph=held.driver_bytes / numbers["graphs_count"],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,6 +231,7 @@ def open_set(
     plan = Plan(graphs=(), encoder=spec.name, dtype=dtype)
     return ExactSet(
         encoder=encoder,
+        spec=spec,
         plan=plan,
         backend=backend,
         graphs=[],

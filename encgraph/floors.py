@@ -2,22 +2,28 @@
 
 The exact graph computes not one row too many, so a strategy's distance from it is what its padding,
 splitting and host work cost. The arithmetic floor is taken at the rate the card reaches on one large
-matrix product, and says how far the kernels themselves are from what could be.
+matrix product, and says how far the kernels themselves are from what could be. An exact graph that could
+not be captured, or whose answer is wrong, is no floor: it is left out, with its reason.
 """
 
 import statistics
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 
-from encgraph import exact, measure
+from encgraph import exact, graphs, measure
 from encgraph.encoders.protocol import Encoder, Input
+from encgraph.errors import CaptureError, ParityError
 from encgraph.exact import ExactSet
-from encgraph.layouts import Keep
+from encgraph.layouts import Keep, layout_of
 from encgraph.measure import Execute
-from encgraph.records import Plan
+from encgraph.proving import Untouched
+from encgraph.records import Plan, Route, Step
 from encgraph.runner import EncoderRunner
 
 SAMPLE = 40
@@ -51,13 +57,63 @@ def exact_runner(encoder: Encoder, backend: str, stack: ExitStack) -> EncoderRun
     return runner
 
 
-def prepared(runner: EncoderRunner, batch: Sequence[Input]) -> Execute | None:
-    """Capture the exact graphs of a batch; None where one could not be made."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class Exacts:
+    """The exact graphs of a comparison."""
+
+    runners: Mapping[Kernels, EncoderRunner]
+    """One that makes exact graphs for each set of kernels."""
+    untouched: Untouched
+    """What proves them."""
+    left_out: dict[Kernels, dict[int, str]] = field(default_factory=dict)
+    """Why a request has no floor, by its index."""
+
+    def proven(self, index: int, batch: Sequence[Input]) -> dict[Kernels, Execute]:
+        """Capture the exact graphs of a request, and give those whose answer is right.
+
+        The others are left out; a warning says why.
+        """
+        if not self.runners:
+            return {}
+        ready: dict[Kernels, Execute] = {}
+        right = self.untouched.right(batch)
+        for kernels, runner in self.runners.items():
+            try:
+                execute = prepared(runner, batch)
+                right.demand("its answer", execute)
+            except (CaptureError, ParityError) as error:
+                self.left_out.setdefault(kernels, {})[index] = str(error)
+                warnings.warn(
+                    f"exact graph of {kernels!r}, request {index}, is left out: {error}",
+                    stacklevel=2,
+                )
+            else:
+                ready[kernels] = execute
+        return ready
+
+
+def prepared(runner: EncoderRunner, batch: Sequence[Input]) -> Execute:
+    """Capture the exact graphs of a batch.
+
+    Raises:
+        CaptureError: If not all of it is replayed; says why.
+    """
     made = runner.graphs
     assert isinstance(made, ExactSet)
-    failed = len(made.failures)
+    steps: list[Step] = []
+
+    def seen(step: Step) -> Any:
+        steps.append(step)
+        return graphs.unobserved(step)
+
+    runner.observe = seen
     runner.execute(batch)
-    return runner.execute if len(made.failures) == failed else None
+    runner.observe = graphs.unobserved
+    reasons = [step.reason for step in steps if step.route is not Route.REPLAY]
+    if reasons:
+        layout = layout_of(runner.encoder.item_spec(value) for value in batch)
+        raise CaptureError(made.failures.get(layout) or str(reasons[0]))
+    return runner.execute
 
 
 def matmul_tflops(

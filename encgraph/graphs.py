@@ -22,7 +22,7 @@ Shape legend: B token budget, T real tokens, W widths of all outputs side by sid
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from encgraph import capturing, memory
 from encgraph.capturing import BudgetGraph
-from encgraph.encoders.protocol import Encoder, Input
+from encgraph.encoders.protocol import Encoder, EncoderSpec, Input
 from encgraph.errors import CaptureError, StaleBufferError
 from encgraph.records import Capacity, Modality, Plan, Route, Step
 from encgraph.results import Memory
@@ -77,6 +77,8 @@ class GraphSet(Showing):
     """The graphs of a plan and the memory they hold; a context manager that clears on exit."""
 
     encoder: Encoder
+    spec: EncoderSpec
+    """The encoder's at capture, which the graphs keep to."""
     plan: Plan
     backend: str
     graphs: list[BudgetGraph]
@@ -102,7 +104,7 @@ class GraphSet(Showing):
 
     def supports(self, modality: Modality) -> bool:
         """Whether items of a modality can be replayed."""
-        return modality in self.encoder.spec.modalities
+        return modality in self.spec.modalities
 
     @property
     def captured_plan(self) -> Plan:
@@ -152,7 +154,7 @@ class GraphSet(Showing):
                 capturing.run(self.encoder, graph)
         self.generation += 1
         self._refuse_stale()
-        return graph.output[: sum(self.encoder.spec.rows(value.item) for value in inputs)]
+        return graph.output[: sum(self.spec.rows(value.item) for value in inputs)]
 
     def clear(self) -> int:
         """Drop graphs, pool and slabs; idempotent. Returns the bytes given back."""
@@ -181,7 +183,8 @@ class GraphSet(Showing):
         """Let a replay on another stream wait for the one before, which used the same slabs."""
         if self.backend != "cuda":
             return
-        current = torch.cuda.current_stream()
+        # By number: asked for the current device's, torch first asks the driver for all devices.
+        current = torch.cuda.current_stream(self.spec.device.index)
         if self._stream is not None and self._stream != current:
             current.wait_stream(self._stream)
         self._stream = current
@@ -220,7 +223,9 @@ def capture(
     _check(encoder, plan, backend=backend, slabs=slabs)
     spec = encoder.spec
     graphs, owned = _allocate(encoder, plan, slabs)
-    made = GraphSet(encoder=encoder, plan=plan, backend=backend, graphs=graphs, slabs=owned)
+    made = GraphSet(
+        encoder=encoder, spec=spec, plan=plan, backend=backend, graphs=graphs, slabs=owned
+    )
     largest_first = sorted(graphs, key=lambda g: g.capacity, reverse=True)
     with memory.peak(spec.device) as peak, capturing.session(backend, spec.device) as record:
         for graph in largest_first:
@@ -281,13 +286,8 @@ def _allocate(
         BudgetGraph(capacity=c, output=named.pop("output"), buffers=named, is_staged=not shared)
         for c, named in zip(plan.graphs, each, strict=True)
     ]
-    owned = tuple(shared.values()) or tuple(t for g in graphs for t in _tensors(g))
-    return graphs, owned
-
-
-def _tensors(graph: BudgetGraph) -> Iterator[Tensor]:
-    yield from graph.buffers.values()
-    yield graph.output
+    each_own = (t for g in graphs for t in (*g.buffers.values(), g.output))
+    return graphs, tuple(shared.values()) or tuple(each_own)
 
 
 def _static(graphs: Sequence[BudgetGraph]) -> Mapping[str, Tensor]:

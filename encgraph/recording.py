@@ -2,7 +2,8 @@
 
 Four kinds of points, all of one encoder, attention and body:
 
-* capture: seconds and bytes of each capacity, captured alone, so that driver bytes are a graph's own;
+* capture: seconds and bytes of each capacity, captured alone, and once of many together, for what a
+  further graph adds to pool and driver, which take memory in blocks that serve several;
 * replay: device time of a capacity under several live loads (one long segment, a few, many, almost
   empty), since padding, attention and empty blocks cost differently;
 * eager: wall time of the best eager forward on the same loads, launches included;
@@ -24,6 +25,9 @@ from encgraph.sizes import EncoderSize
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 CAPS = (8, 64)
+TOGETHER = 12
+"""Graphs captured together, up to `TOGETHER_TOKENS`: about as many as plans have."""
+TOGETHER_TOKENS = 1024
 Progress = Callable[[Sequence[int]], Iterable[int]]
 
 
@@ -61,17 +65,20 @@ def by_budget(
     backend: str = "cuda",
     samples: int = 9,
 ) -> Iterator[list[Measurement]]:
-    """The same points as they come: those of each budget, and at the end those of whole executes."""
+    """The same points as they come: those of each budget, at the end of many graphs and whole executes."""
     environment = meters.environment(encoder.spec.dtype)
     recording = Recording(encoder=encoder, size=size, environment=environment, samples=samples)
+    seen = 0
     for budget in tokens:
+        seen = max(seen, budget)
         points: list[Measurement] = []
         for items in CAPS:
             capacity = sizes.capacity(budget, size.rule, items=min(items, budget))
             points += _captured(recording, capacity, backend)
         points += [recording.eager(batch) for batch in recording.loads(budget, max(CAPS))]
         yield points
-    yield _executes(recording, backend)
+    together = _together(recording, min(seen, TOGETHER_TOKENS), backend)
+    yield [*together, *_executes(recording, backend)]
 
 
 def _captured(recording: Recording, capacity: Capacity, backend: str) -> list[Measurement]:
@@ -92,6 +99,21 @@ def _captured(recording: Recording, capacity: Capacity, backend: str) -> list[Me
             if capacity.holds(load_of(batch))
         ]
     return points
+
+
+def _together(recording: Recording, largest: int, backend: str) -> list[Measurement]:
+    """Bytes of many graphs of one plan, the largest of so many tokens; no capacity, since it is of none."""
+    rule, low = recording.size.rule, recording.size.rule.min_tokens
+    steps = {low + (largest - low) * step // (TOGETHER - 1) for step in range(TOGETHER)}
+    capacities = [sizes.capacity(t, rule, items=min(CAPS[0], t)) for t in sorted(steps)]
+    plan = Plan(graphs=tuple(capacities), encoder=recording.size.name)
+    with graphs.capture(recording.encoder, plan, backend=backend) as made:
+        numbers = {
+            "capture_s": sum(graph.seconds for graph in made.graphs),
+            "graphs_count": float(sum(graph.is_captured for graph in made.graphs)),
+            "patches_count": float(made.captured_plan.largest().patches),
+        }
+        return [recording.point(Route.CAPTURE, memory=made.memory, numbers=numbers)]
 
 
 def _attended(graph: BudgetGraph) -> dict[str, float]:

@@ -75,9 +75,10 @@ class Item:
     """Index of the request it belongs to."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "patches", "segments", "frames"):
-            value = getattr(self, name)
-            require(value >= 1, f"an item must have at least 1 of {name}, got {value!r}")
+        if min(self.tokens, self.patches, self.segments, self.frames) < 1:
+            for name in ("tokens", "patches", "segments", "frames"):
+                value = getattr(self, name)
+                require(value >= 1, f"an item must have at least 1 of {name}, got {value!r}")
         if self.longest_segment == 0:
             object.__setattr__(self, "longest_segment", -(-self.patches // self.segments))
 
@@ -221,8 +222,9 @@ class Bin:
 
     def __post_init__(self) -> None:
         require(bool(self.items), "a bin must hold at least one item")
-        over = self.capacity.exceeded(self.load)
-        require(over is None, f"a bin of {self.load!r} exceeds {self.capacity!r}: {over}")
+        if not self.capacity.holds(self.load):
+            over = self.capacity.exceeded(self.load)
+            raise ValueError(f"a bin of {self.load!r} exceeds {self.capacity!r}: {over}")
 
     @property
     def token_budget(self) -> int:
@@ -288,13 +290,11 @@ class Step:
     def __post_init__(self) -> None:
         budget, why, left = self.token_budget, self.reason, self.reasons
         graphed, fell = self.route in (Route.CAPTURE, Route.REPLAY), self.route is Route.FALLBACK
-        require(graphed == (budget is not None), f"a {self.route} step has token_budget {budget!r}")
-        require(fell == (why is not None), f"a {self.route} step has reason {why!r}")
-        require(
-            not left or (why in left and sum(m.items for m in left.values()) == self.items),
-            f"a step of {self.items} items for {why!r} has reasons {left!r}",
-        )
-        require(
-            budget is None or budget >= self.real_tokens,
-            f"budget {budget!r} is under {self.real_tokens!r} real tokens",
-        )
+        if graphed != (budget is not None):
+            raise ValueError(f"a {self.route} step has token_budget {budget!r}")
+        if fell != (why is not None):
+            raise ValueError(f"a {self.route} step has reason {why!r}")
+        if left and (why not in left or sum(m.items for m in left.values()) != self.items):
+            raise ValueError(f"a step of {self.items} items for {why!r} has reasons {left!r}")
+        if budget is not None and budget < self.real_tokens:
+            raise ValueError(f"budget {budget!r} is under {self.real_tokens!r} real tokens")

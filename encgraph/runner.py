@@ -255,8 +255,8 @@ class EncoderRunner(Showing):
         )
         with graphs.observed(self.observe, step):
             packed = self._graphs.replay(part.capacity, inputs)
-            counts = [self.encoder.spec.rows(value.item) for value in inputs]
-            outputs = own(packed, counts, self.encoder.spec.widths)
+            spec = self._graphs.spec
+            outputs = own(packed, [spec.rows(value.item) for value in inputs], spec.widths)
         borrowed = self._graphs if own is rows.split else None
         for index, output in zip(members, outputs, strict=True):
             yield Borrowed(index, output, borrowed, self._graphs.generation)

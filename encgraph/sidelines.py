@@ -1,8 +1,9 @@
 """Measure what latency alone does not show: jitter between routes, and host time before the launch."""
 
+import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +17,11 @@ from encgraph.runner import EncoderRunner
 Routes = tuple[int, int]
 """Replays and eager runs of one request."""
 HOST_ITEMS = 8
-"""Items of the batch whose host time is reported."""
+"""Items of the batches whose host time is reported."""
+WARM = 3
+"""Batches whose host time is not counted."""
+SAMPLES = 50
+"""Batches whose host time is."""
 
 
 @dataclass(slots=True)
@@ -31,25 +36,23 @@ class _Stamp:
             self.at = time.perf_counter()
 
 
-def before_launch_us(
-    runner: EncoderRunner, batch: Sequence[Input], *, samples: int = 50
-) -> float | None:
+def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) -> float | None:
     """Host time of `execute` from its call to its first graph launch, median in microseconds.
 
     Nothing is launched: the graphs are put back afterwards, and outputs are whatever the slabs hold.
 
     Args:
         runner: With graphs captured.
-        batch: What to execute.
-        samples: Timed calls, after three that are not counted.
+        batches: What to execute, each once, the first `WARM` not counted; no two alike where the
+            figure is to hold for traffic that does not repeat.
 
     Returns:
-        Microseconds, or None if no graph holds anything of the batch.
+        Microseconds, or None if of some batch no graph holds anything, or too few were given.
     """
     stamp = _Stamp()
     found: list[float] = []
     with _stamped(runner, stamp):
-        for _ in range(samples + 3):
+        for batch in batches:
             stamp.at = None
             measure.synchronize(runner.encoder.spec.device)
             start = time.perf_counter()
@@ -57,7 +60,7 @@ def before_launch_us(
             if stamp.at is None:
                 return None
             found.append((stamp.at - start) * 1e6)
-    return statistics.median(found[3:])
+    return statistics.median(found[WARM:]) if len(found) > WARM else None
 
 
 @contextmanager
@@ -112,23 +115,36 @@ def host_numbers(
     batches: Sequence[Sequence[Input]],
     routes: Sequence[Routes],
 ) -> dict[str, float]:
-    """Host time before the launch of a batch of small items, or of the replayed request most like it.
+    """Host time before the launch of small items, or of the replayed request most like them in number.
+
+    Small items are drawn anew for every sample, so that no sample packs what an earlier one packed.
 
     Args:
         runner: With graphs captured.
-        small: `HOST_ITEMS` small items.
-        batches: The requests, for graphs that would not take those items.
+        small: As many of the smallest items as a batch is to have.
+        batches: The requests: their smallest items are drawn too, and one stands in for graphs
+            that would not take those.
         routes: How each request ran.
     """
     replayed = [
         b for b, (replays, eager) in zip(batches, routes, strict=True) if replays and not eager
     ]
     replayed.sort(key=lambda batch: abs(len(batch) - len(small)))
-    for batch in (small, *replayed[:1]):
-        us = before_launch_us(runner, batch)
+    timed: list[Sequence[Input]]
+    for timed in (_drawn(small, batches), *([one] * (WARM + SAMPLES) for one in replayed[:1])):
+        us = before_launch_us(runner, timed)
         if us is not None:
-            return {"before_launch_us": us, "before_launch_items_count": float(len(batch))}
+            return {"before_launch_us": us, "before_launch_items_count": float(len(timed[0]))}
     return {}
+
+
+def _drawn(small: Sequence[Input], batches: Sequence[Sequence[Input]]) -> list[Sequence[Input]]:
+    """Batches of as many small items, each drawn from those and the smallest of all requests."""
+    known = [*small, *(value for batch in batches for value in batch)]
+    known.sort(key=lambda value: value.item.tokens)
+    draw = random.Random(0)
+    pool = known[: 4 * len(small)]
+    return [draw.sample(pool, len(small)) for _ in range(WARM + SAMPLES)]
 
 
 def _middle(batches: Sequence[Sequence[Input]]) -> Sequence[Input] | None:

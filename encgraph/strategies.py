@@ -159,7 +159,7 @@ LADDER = (
     replace(
         ENCGRAPH,
         name="ladder_kernels",
-        about="rung 6: GELU inside the product, rotary in one kernel, norms joined, one front",
+        about="rung 6: GELU inside the product, norms joined across blocks, one front",
         attention="fa3",
     ),
 )

@@ -152,9 +152,10 @@ def predicted(
 ) -> budgets.Prediction | None:
     """What a strategy's plan is predicted to take on requests, by the setting's cost model.
 
-    None for a strategy that packs in a way of its own: no model of ours speaks of it.
+    None for a strategy that packs in a way of its own, and for the untouched tower, item by item: no
+    model of ours speaks of them.
     """
-    if strategy.packing not in packing.PACKINGS:
+    if strategy.eager == "stock" or strategy.packing not in packing.PACKINGS:
         return None
     return budgets.judge(requests, made, costs=setting.price(strategy), pack=strategy.packing)
 

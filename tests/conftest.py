@@ -1,12 +1,26 @@
 """Fixtures and marks that several tests share."""
 
 import os
+from importlib.util import find_spec
 
 import pytest
 
 from encgraph.results import Environment
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+NEEDED = {
+    "test_links.py": "nbformat",
+    "test_notebooks.py": "nbformat",
+    "test_widgets*.py": "ipywidgets",
+}
+"""Tests that import what comes with notebooks, and what they import."""
+collect_ignore_glob = [tests for tests, package in NEEDED.items() if find_spec(package) is None]
+
+
+def pytest_report_header() -> list[str]:
+    """Say what is left out."""
+    return [f"not collected: {tests}, needs {NEEDED[tests]}" for tests in collect_ignore_glob]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,66 +3,32 @@
 torchrun --nproc-per-node N tests/rank_cases.py FOLDER DEVICE CASE...
 """
 
+import faulthandler
 import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from helpers import TINY, batch, close, plan
-from helpers import tiny as tiny_on
+from helpers import batch, close
+from helpers_ranks import agrees_with_eager, refused, sharded, tiny, told_alike
 
-from encgraph import balance, costs
+from encgraph import balance, measure
 from encgraph.encoders.protocol import Input
 from encgraph.parallel import ranks as joining
-from encgraph.parallel.notices import RankError
 from encgraph.parallel.ranks import Ranks
 from encgraph.parallel.sharded import Lazy, ShardedRunner
-from encgraph.runner import EncoderRunner
 
 TIME_LIMIT_S = 60.0
-COSTS = costs.modelled(TINY)
+TRACE_AFTER_S = 40.0
+"""After which a case that still runs says where it is."""
 GRIDS = [(4, 4), (8, 8), (4, 8), (16, 8), (8, 8)]
 MIXED = [(16, 16), (8, 8), (4, 8, 8), (4, 4), (40, 40), (12, 16), (2, 8, 4)]
-
-
-def tiny(ranks: Ranks, seed: int = 0):
-    return tiny_on("cuda" if ranks.device.type == "cuda" else "reference", seed=seed)
-
-
-def sharded(ranks: Ranks, *budgets: int, rule: str = "longest_first", seed: int = 0, **options):
-    backend = "cuda" if ranks.device.type == "cuda" else "reference"
-    runner = EncoderRunner(encoder=tiny(ranks, seed), plan=plan(*budgets), backend=backend)
-    assign = balance.rule(rule, COSTS)
-    return ShardedRunner(runner=runner, ranks=ranks, assign=assign, **options)
-
-
-def agrees_with_eager(one: ShardedRunner, inputs: list[Input], *others: ShardedRunner) -> None:
-    encoder = one.runner.encoder
-    expected = encoder.eager(inputs)
-    for sharded_runner in (one, *others):
-        outputs = sharded_runner.execute(inputs)
-        assert len(outputs) == len(inputs)
-        for mine, eager in zip(outputs, expected, strict=True):
-            assert close(mine, eager, encoder)
-
-
-def refused(run: Callable[[], object], *words: str, kind: type[Exception] = RankError) -> str:
-    try:
-        run()
-    except kind as error:
-        assert all(word in str(error) for word in words), str(error)
-        return str(error)
-    raise AssertionError(f"nothing was refused; expected {words}")
-
-
-def told_alike(ranks: Ranks, text: str) -> None:
-    """Every rank raised the very same words."""
-    ranks.board.agree(lambda: (None, text), about="the error")
 
 
 def every_number_of_items(ranks: Ranks) -> None:
@@ -242,6 +208,9 @@ def a_killed_rank_is_named(ranks: Ranks) -> None:
     with sharded(ranks, 64) as one:
         inputs = batch(MIXED, one.runner.encoder)
         one.execute(inputs)
+        # A rank that dies in a gather leaves the others' cards in it, and their hosts behind the cards.
+        measure.synchronize(ranks.device)
+        told_alike(ranks, "every card is done")
         if ranks.rank == ranks.size - 1:
             os.kill(os.getpid(), signal.SIGKILL)
         named = f"rank {ranks.size - 1} of {ranks.size} said nothing within 12 s"
@@ -282,11 +251,22 @@ def found(case: Callable[[Ranks], None], ranks: Ranks) -> str:
     return "as it should be"
 
 
+def told(ranks: Ranks, text: str) -> None:
+    """One write a line, so that those of several ranks do not run into each other."""
+    sys.stdout.write(f"rank {ranks.rank} of {ranks.size} {text}\n")
+    sys.stdout.flush()
+
+
 def main(folder: Path, device: str, names: list[str]) -> None:
     with joining.connect(device, time_limit_s=TIME_LIMIT_S) as ranks:
         results = {}
         for name in names:
+            told(ranks, f"begins {name}")
+            began_s = time.monotonic()
+            faulthandler.dump_traceback_later(TRACE_AFTER_S)
             results[name] = found(CASES[name], ranks)
+            faulthandler.cancel_dump_traceback_later()
+            told(ranks, f"ends {name} after {time.monotonic() - began_s:.1f} s: {results[name]}")
             (folder / f"{ranks.rank}.json").write_text(json.dumps(results))
 
 

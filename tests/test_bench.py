@@ -35,6 +35,13 @@ def test_graphs_replay_and_eager_does_not(lines):
     assert summaries["vllm"].memory.slabs_bytes > summaries["encgraph_plain"].memory.slabs_bytes
 
 
+def test_every_system_says_how_much_was_proven_and_how_near_the_limit_it_came(lines):
+    for summary in bench.summaries(lines[0]).values():
+        assert summary.numbers["proven_items_count"] >= 1
+        assert summary.numbers["error_over_allowed_ratio"] <= 1
+        assert "exact_left_out_count" not in summary.numbers
+
+
 def test_off_a_card_no_row_has_a_prediction(lines):
     for line in lines[0]:
         assert not [name for name in line.numbers if name.startswith("predicted")]
@@ -82,10 +89,10 @@ def test_host_time_ends_at_the_launch_and_puts_the_graphs_back():
     encoder = tiny()
     with EncoderRunner(encoder=encoder, plan=plan(16, 64), backend="reference") as runner:
         runner.capture()
-        us = sidelines.before_launch_us(runner, batch([(4, 4)] * 4, encoder), samples=5)
+        us = sidelines.before_launch_us(runner, [batch([(4, 4)] * 4, encoder)] * 8)
         assert 0 < us < 1e5
         assert all(graph.graph is None for graph in runner.graphs.graphs)
-        assert sidelines.before_launch_us(runner, batch([(40, 40)], encoder), samples=1) is None
+        assert sidelines.before_launch_us(runner, [batch([(40, 40)], encoder)] * 8) is None
 
 
 def test_where_time_runs_out_what_was_timed_until_then_is_reported(lines):

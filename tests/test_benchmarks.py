@@ -7,13 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from encgraph import store
+from encgraph import sizes, store, strategies
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 import bars  # noqa: E402
+import data_parallel  # noqa: E402
 import inside_the_tower  # noqa: E402
+import sharded_systems  # noqa: E402
+import vllm_agreement  # noqa: E402
 import vllm_manager  # noqa: E402
 
 
@@ -38,6 +42,7 @@ def test_a_bar_writes_nothing_where_there_is_no_terminal(capfd):
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "attention"),
         ("triton_poi_fused_addmm_gelu_view_4", "gelu"),
         ("triton_per_fused__to_copy_add_addmm_native_layer_norm_2", "norms"),
+        ("triton_per_fused_add_addmm_linear_gelu_native_layer_norm_view_3", "norms"),
         ("triton_poi_fused__to_copy_add_cat_mul_neg_1", "rotary"),
         ("triton_poi_fused__to_copy_add_3", "other"),
         ("rotate_pairs", "rotary"),
@@ -64,6 +69,14 @@ def test_what_looks_for_vllm_is_not_misled_by_what_stands_in_for_it():
     assert not found.submodule_search_locations
 
 
+def test_what_vllms_manager_returns_is_taken_apart_into_outputs_before_it_is_proven():
+    made = [torch.arange(10.0).view(2, 5), torch.arange(5.0).view(1, 5)]
+    first, second = vllm_agreement.outputs(made, (3, 1, 1))
+    assert first.main.tolist() == [[0, 1, 2], [5, 6, 7]]
+    assert [one.tolist() for one in first.extra] == [[[3], [8]], [[4], [9]]]
+    assert [one.shape for one in second.tensors] == [(1, 3), (1, 1), (1, 1)]
+
+
 def test_a_strategy_that_fails_to_be_captured_loses_no_time_of_those_before(tmp_path):
     command = (
         f"{BENCHMARKS / 'capture_time.py'} builtin:coco --cpu --encoder qwen3-vl-tiny "
@@ -75,3 +88,59 @@ def test_a_strategy_that_fails_to_be_captured_loses_no_time_of_those_before(tmp_
     assert "no_such_strategy" in done.stderr
     kept = store.read(tmp_path / "capture-qwen3-vl-tiny.jsonl")
     assert [m.numbers["warm_cache_count"] for m in kept] == [0, 1]
+
+
+@pytest.fixture
+def over_ranks(monkeypatch, tmp_path):
+    """Run the comparison over cards on one rank and the CPU; the lines it kept."""
+
+    def run(options):
+        command = (
+            f"data_parallel.py {options} --device cpu --backend reference --dtype float32 --encoder "
+            f"qwen3-vl-tiny --largest 128 --fit-count 20 --repeats 1 --out {tmp_path}"
+        )
+        monkeypatch.setattr(sys, "argv", command.split())
+        data_parallel.main()
+        return store.read(tmp_path / "data_parallel.jsonl")
+
+    return run
+
+
+def test_every_burst_size_of_every_source_is_measured_however_little_time_there_is(
+    over_ranks, capsys
+):
+    kept = over_ranks(
+        "images:64x64x3 builtin:coco --count 4 --bursts 1,2 --strategies eager,vllm --seconds 0"
+    )
+    sources = ("images-64x64x3", "coco")
+    expected = {f"{name}-bursts-of-{size}" for name in sources for size in (1, 2)}
+    assert {line.traffic for line in kept} == expected
+    assert {line.numbers["bursts_count"] for line in kept} == {1}
+    assert all(line.numbers["proven_items_count"] > 0 for line in kept)
+    assert all(line.numbers["error_over_allowed_ratio"] <= 1 for line in kept)
+    assert not [n for line in kept for n in line.numbers if n.startswith("predicted")]
+    assert capsys.readouterr().out.count("measured") == len(expected)
+
+
+def test_without_a_time_limit_all_bursts_are_measured(over_ranks):
+    kept = over_ranks("images:64x64x3 --count 2 --bursts requests,2 --strategies eager_varlen")
+    assert {m.traffic: m.numbers["bursts_count"] for m in kept} == {
+        "images-64x64x3": 2,
+        "images-64x64x3-bursts-of-2": 3,
+    }
+    assert all(m.latency.samples == m.numbers["bursts_count"] for m in kept)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "attention", "gpu", "known"),
+    [
+        ("eager_varlen", "auto", "NVIDIA H200", True),
+        ("encgraph", "fa3", "NVIDIA H200", True),
+        ("encgraph", "cudnn", "NVIDIA H200", False),
+        ("eager", "auto", "NVIDIA H200", False),
+        ("eager_varlen", "auto", "cpu", False),
+    ],
+)
+def test_a_way_of_running_that_nobody_recorded_is_not_predicted(strategy, attention, gpu, known):
+    size, named = sizes.named("qwen3-vl-8b"), strategies.named(strategy)
+    assert sharded_systems.on_record(named, size, attention=attention, gpu=gpu) is known

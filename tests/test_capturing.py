@@ -5,6 +5,7 @@ import torch
 from helpers import BACKENDS, Breaks, batch, plan, tiny
 
 from encgraph import capturing, graphs
+from encgraph.capturing import BudgetGraph
 from encgraph.encoders import compiling
 from encgraph.errors import CaptureError
 from encgraph.graphs import State
@@ -93,3 +94,30 @@ def test_without_a_compiler_capture_names_the_cause(monkeypatch):
     with pytest.raises(CaptureError, match="no C\\+\\+ compiler was found"):
         graphs.capture(encoder, plan(16), backend="reference")
     torch._dynamo.reset()
+
+
+def test_a_stream_is_used_again_once_its_graphs_are_gone(monkeypatch):
+    """Each keeps a workspace, so new ones for each capture would never stop taking memory."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(capturing, "_IDLE", {})
+    device = torch.device("cuda", 0)
+    first, second = capturing.new_home(device), capturing.new_home(device)
+    assert first.stream is not second.stream
+    stream, graph = first.stream, BudgetGraph(capacity=None, buffers={}, output=None, home=first)
+    del first
+    assert capturing.new_home(device).stream is not stream, "a graph of it is alive"
+    del graph
+    assert capturing.new_home(device).stream is stream
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_capturing_again_and_again_takes_no_more_memory():
+    encoder = tiny("cuda")
+    taken = []
+    for _ in range(5):
+        graphs.capture(encoder, plan(16, 128), backend="cuda").clear()
+        torch.cuda.empty_cache()
+        taken.append(torch.cuda.memory_reserved())
+    assert taken[-1] <= taken[0]

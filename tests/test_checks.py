@@ -20,6 +20,7 @@ from encgraph.checks import (
     running,
     stale,
     suite,
+    watching,
 )
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject, synthetic
@@ -249,3 +250,12 @@ def test_the_fixture_fails_with_a_line_a_problem_unless_told_to_skip(check_encod
     assert found[0].passed is False
     with pytest.raises(ValueError, match=r"skip must name checks of .* got \['speed'\]"):
         check_encoder(Toy(), examples.make_inputs, skip=["speed"])
+
+
+def test_an_undefined_tensor_of_a_list_goes_back_to_the_dispatcher():
+    """As FlashAttention-3 returns them: two results and two that were not asked for."""
+    rows = torch.ones(2, 3)
+    back = watching.handed_back([rows, None], results=1)
+    assert back[0] is rows and back[1].shape == (0,)
+    assert watching.handed_back([rows, rows], results=2) == (rows, rows)
+    assert watching.handed_back(rows, results=1) is rows

@@ -7,7 +7,7 @@ from report_examples import environment
 
 from encgraph import curves, sizes
 from encgraph.curves import Kernels
-from encgraph.records import Load, Route
+from encgraph.records import Load, Plan, Route
 from encgraph.results import Latency, Measurement, Memory
 
 SIZE = sizes.named("qwen3-vl-8b")
@@ -98,6 +98,21 @@ def test_the_fit_gives_the_law_back():
     assert costs.eager_floor_ms == pytest.approx(FLOOR)
     assert costs.pool_bytes_per_patch == pytest.approx(5000)
     assert costs.driver_bytes_per_graph == pytest.approx(2 * 2**20)
+
+
+def test_what_a_further_graph_adds_comes_from_a_capture_of_many():
+    patches = 4096
+    numbers = {"graphs_count": 5.0, "patches_count": float(patches)}
+    held = Memory(slabs_bytes=0, pool_bytes=5000 * patches + 4 * 3000, driver_bytes=5 * 700)
+    costs = curves.fit([*made(), point(Route.CAPTURE, memory=held, numbers=numbers)], SIZE, PLAIN)
+    assert costs.pool_bytes_per_patch == pytest.approx(5000)
+    assert costs.pool_bytes_per_graph == pytest.approx(3000)
+    assert costs.driver_bytes_per_graph == pytest.approx(700)
+    capacities = tuple(sizes.capacity(t, SIZE.rule, items=4) for t in (64, 256, 1024))
+    plan = Plan(graphs=capacities, encoder=SIZE.name)
+    found = costs.memory(plan)
+    assert found.pool_bytes == 5000 * plan.largest().patches + 2 * 3000
+    assert found.driver_bytes == 3 * 700
 
 
 def test_the_fit_predicts_a_capacity_that_was_not_recorded():

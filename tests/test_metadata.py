@@ -1,8 +1,10 @@
+import pytest
 import torch
 from helpers_sync import SyncAuditor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import vision_utils
 
-from encgraph.encoders import metadata
+from encgraph.encoders import metadata, segments, windows
 from encgraph.sizes import Grid
 
 SIDE, MERGE = 48, 2
@@ -94,6 +96,33 @@ def test_host_metadata_equals_transformers():
     grids = [Grid(3, 4, 6), Grid(1, 16, 2), Grid(1, 4, 6)]
     made = metadata.host(grids, side=SIDE, merge=MERGE, device=torch.device("cpu"), segments=9)
     check(made, grids, 9)
+
+
+class Searched(TorchDispatchMode):
+    """Notes what is searched in."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        if "searchsorted" in str(operator):
+            self.found.append(args[0])
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("items", [1, 2, 5])
+def test_what_is_searched_begins_where_its_memory_begins(items):
+    """A compiler for cards takes a view for what it looks into; see `metadata.owner`."""
+    grid = padded([Grid(2, 4, 6)], items)
+    with Searched() as searched:
+        built(grid, 128, 8)
+        windows.build(grid, tokens=32, windows=16, side=4, merge=MERGE)
+        segments.segmented(torch.zeros(9, dtype=torch.long), torch.tensor([4] + [0] * items))
+    assert len(searched.found) == 5
+    for ends in searched.found:
+        assert ends.shape == (items,)
+        assert ends.storage_offset() == 0 and ends.is_contiguous()
 
 
 def test_the_builder_never_synchronizes():

@@ -12,19 +12,37 @@ from encgraph.cli.app import app
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 ROWS = re.findall(
-    r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|.*\| (.+) \|$", README, re.M
+    r"^\| `(\w+)`"
+    + r" \| ([\d.]+)" * 3
+    + r" \| (\d+)"
+    + r" \| ([\d.]+)" * 3
+    + r" \| (.+) \| (.+) \|$",
+    README,
+    re.M,
 )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_row_of_the_table_is_its_record(row):
-    name, mean, p50, p99, worst, memory = row
-    line = bench.summaries(store.load("h200", "bench-servegen"))[name]
+    name, mean, p50, p99, worst, small, middle, large, taken, memory = row
+    lines = store.load("h200", "bench-servegen")
+    line = bench.summaries(lines)[name]
     said = (line.latency.mean_ms, line.latency.p50_ms, line.latency.p99_ms)
     assert tuple(f"{ms:.1f}" for ms in said) == (mean, p50, p99)
     assert f"{line.latency.worst_ms:.0f}" == worst
-    mebibytes = f"{line.memory.total_bytes / 2**20:,.0f} MiB" if line.memory else "none"
-    assert mebibytes == memory
+    regimes = {
+        m.numbers["max_tokens"]: f"{m.latency.mean_ms:.1f}"
+        for m in lines
+        if m.strategy == name and "max_tokens" in m.numbers
+    }
+    assert regimes == {512: small, 2048: middle, 0: large}
+    assert mebibytes(line.numbers["device_bytes"]) == taken
+    held = line.memory.total_bytes if line.memory else 0
+    assert memory == ("not read" if taken != "none" and not held else mebibytes(held))
+
+
+def mebibytes(count):
+    return f"{count / 2**20:,.0f} MiB" if count else "none"
 
 
 def test_the_table_has_every_strategy_on_record():
@@ -33,13 +51,37 @@ def test_the_table_has_every_strategy_on_record():
 
 def test_the_ratios_said_are_those_of_the_table():
     lines = bench.summaries(store.load("h200", "bench-servegen"))
+    text = README.replace("\n", " ")
     mean = {name: line.latency.mean_ms for name, line in lines.items()}
-    assert f"{mean['vllm'] / mean['encgraph_plain']:.2f} times as fast as" in README.replace(
-        "\n", " "
-    )
-    assert f"{mean['vllm_tuned'] / mean['encgraph_plain']:.2f} times as fast as" in README
-    share = lines["encgraph_plain"].memory.total_bytes / lines["vllm"].memory.total_bytes
-    assert f"in {share:.2f} of the defaults' memory" in README
+    for slow, fast, after in (
+        ("vllm", "encgraph", "as fast as vLLM's defaults, in"),
+        ("vllm", "encgraph_plain", "as fast as vLLM's defaults and"),
+        ("vllm_tuned", "encgraph_plain", "as fast as vLLM with fitted"),
+    ):
+        assert f"{mean[slow] / mean[fast]:.2f} times {after}" in text
+    assert f"gives another {mean['encgraph_plain'] / mean['ladder_compile']:.2f} times" in text
+    assert f"(`encgraph`) {mean['ladder_compile'] / mean['encgraph']:.2f} times" in text
+    p99 = {name: line.latency.p99_ms for name, line in lines.items()}
+    assert f"and {p99['eager_varlen'] / p99['encgraph']:.2f} times as fast as eager" in text
+    for name, said in (
+        ("encgraph", "in {} of their"),
+        ("encgraph_plain", "in {} of the defaults'"),
+    ):
+        share = lines[name].memory.total_bytes / lines["vllm"].memory.total_bytes
+        assert said.format(f"{share:.2f}") in text
+    for name in ("encgraph", "encgraph_plain", "vllm"):
+        predicted = lines[name].numbers["predicted_mean_ms"]
+        assert (
+            f"{predicted:.1f} for `{name}` (" in text
+            or f"{predicted:.1f} ms for `{name}` (" in text
+        )
+
+
+def test_the_reference_system_agrees_with_its_manager_as_far_as_said():
+    lines = bench.summaries(store.load("h200", "bench-servegen"))
+    ours, theirs = lines["vllm"], lines["vllm_manager"]
+    assert abs(ours.latency.mean_ms / theirs.latency.mean_ms - 1) < 0.01
+    assert abs(ours.numbers["device_bytes"] / theirs.numbers["device_bytes"] - 1) < 0.04
 
 
 def test_every_command_named_exists():

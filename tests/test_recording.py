@@ -34,11 +34,14 @@ def test_each_kind_of_point_is_there(points):
     assert set(routes) == {Route.CAPTURE, Route.REPLAY, Route.EAGER}
     executes = [m for m in points if "device_ms" in m.numbers]
     assert [m.load.items for m in executes] == [1, 4, 8, 16]
-    assert routes.count(Route.CAPTURE) == 2 * len(recording.CAPS)
+    captures = [m for m in points if m.route is Route.CAPTURE]
+    assert [m.capacity is None for m in captures] == [False] * 2 * len(recording.CAPS) + [True]
+    assert captures[-1].numbers["graphs_count"] == recording.TOGETHER
+    assert captures[-1].numbers["patches_count"] == 4 * 128
 
 
 def test_a_capture_keeps_what_each_attention_took(points):
     for point in points:
-        if point.route is Route.CAPTURE:
+        if point.route is Route.CAPTURE and point.capacity:
             assert point.numbers["attention_loop_ms"] > 0
             assert point.numbers["attention_sdpa_ms"] > 0

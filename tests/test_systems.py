@@ -137,12 +137,12 @@ def test_a_compiler_of_a_name_that_is_not_there_is_named(monkeypatch, setting):
         systems.encoder(strategies.ENCGRAPH, setting)
 
 
-@pytest.mark.parametrize("name", ["eager_compiled", "sglang_exact", "ladder_slabs"])
-def test_of_strategies_that_pack_in_no_known_way_nothing_is_predicted(setting, name):
+@pytest.mark.parametrize("name", ["eager_compiled", "sglang_exact", "ladder_slabs", "eager"])
+def test_of_what_no_model_speaks_of_nothing_is_predicted(setting, name):
     strategy = strategies.named(name)
     plan = systems.plan(strategy, setting)
     found = systems.predicted(strategy, setting, plan, setting.fit_on[:3])
-    assert (found is None) == (name == "sglang_exact")
+    assert (found is None) == (name in ("sglang_exact", "eager"))
 
 
 def test_one_item_cap_or_one_a_budget(setting):
@@ -171,7 +171,7 @@ def test_a_body_that_was_not_recorded_is_priced_as_the_plain_one(setting):
 @pytest.fixture
 def recorded_anew(monkeypatch, tmp_path):
     """A data folder in which the fused body was recorded under "measured" attention alone."""
-    points = cards.recorded(BIG, "h200")
+    points = [m for m in cards.recorded(BIG, "h200") if not m.fused]
     fused = [dataclasses.replace(m, attention="measured", fused=True) for m in points if m.compiled]
     store.write(store.path("h200", curves.experiment(BIG.name), root=tmp_path), [*points, *fused])
     monkeypatch.setattr(datadir, "root", lambda: tmp_path)
@@ -180,12 +180,9 @@ def recorded_anew(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("recorded_anew")
 def test_a_body_recorded_under_another_attention_is_priced_by_that():
     priced = systems.prices(BIG, on="h200")
-    assert (
-        "measured attention, compiled and fused"
-        in priced(strategies.named("ladder_kernels")).source
-    )
+    for name in ("ladder_kernels", "encgraph"):
+        assert "measured attention, compiled and fused" in priced(strategies.named(name)).source
     assert "fa3 attention, compiled," in priced(strategies.named("ladder_compile")).source
-    assert "fa3 attention, compiled," in priced(strategies.ENCGRAPH).source
 
 
 def test_an_attention_that_nobody_recorded_is_priced_as_the_fastest():
@@ -200,8 +197,8 @@ def test_a_body_that_was_recorded_only_fused_does_not_price_the_compiled_one(mon
     store.write(store.path("h200", curves.experiment(BIG.name), root=tmp_path), [*points, *fused])
     monkeypatch.setattr(datadir, "root", lambda: tmp_path)
     priced = systems.prices(BIG, on="h200")
-    assert "fa3 attention, 20" in priced(strategies.ENCGRAPH).source
-    assert "compiled and fused" in priced(strategies.named("ladder_kernels")).source
+    assert "fa3 attention, 20" in priced(strategies.named("ladder_compile")).source
+    assert "compiled and fused" in priced(strategies.ENCGRAPH).source
 
 
 def test_a_small_item_with_one_huge_graph_goes_eager_where_that_is_faster():

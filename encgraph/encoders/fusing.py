@@ -1,11 +1,13 @@
 """The block of a Qwen vision tower with its passes joined where no compiler joins them.
 
-What torch.compile makes of the block as it stands leaves four passes over memory that need not be:
+What torch.compile makes of the block as it stands leaves passes over memory that need not be:
 
 * the GELU between the two products of the feed-forward part: here it is the epilogue of the first;
-* rotary of queries, and again of keys: here one kernel (`rotating`);
 * the second residual addition, and the next block's first norm, which lies in another call: here a
   block ends with the norm of the one that follows, so that a compiler joins the two.
+
+Rotary of queries and keys stays the compiler's: a kernel of our own for both at once was measured and
+gained nothing (`rotary_kernel` beside `gelu_in_product` in `inside-qwen3-vl-8b`).
 
 The parameters are the block's own, read at every run; nothing is derived from them. `unfit` says whether
 blocks have this shape; parity with the untouched tower is proven by the same checks as for all bodies.
@@ -21,8 +23,6 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 from transformers.activations import GELUTanh
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-from encgraph.encoders import rotating
 
 Attend = Callable[..., tuple[Tensor, None]]
 
@@ -124,8 +124,29 @@ def attention_of(block: Any) -> Attend:
 def _rotated(attn: Any, normed_PW: Tensor, cos_sin: tuple[Tensor, Tensor]) -> list[Tensor]:
     """Queries, keys and values, (1, H, P, D) each, strided as they are."""
     qkv_P3HD = attn.qkv(normed_PW).view(len(normed_PW), 3, attn.num_heads, -1)
-    q_PHD, k_PHD = rotating.rotate(qkv_P3HD, *cos_sin).unbind(0)
+    q_PHD, k_PHD = rotate(qkv_P3HD, *cos_sin).unbind(0)
     return [x.transpose(0, 1).unsqueeze(0) for x in (q_PHD, k_PHD, qkv_P3HD[:, 2])]
+
+
+def rotate(qkv_P3HD: Tensor, cos_PD: Tensor, sin_PD: Tensor) -> Tensor:
+    """Rotate queries and keys by their positions, in float32.
+
+    Args:
+        qkv_P3HD: Packed product; D is even.
+        cos_PD: Cosines of each patch.
+        sin_PD: Sines of each patch.
+
+    Returns:
+        (2, P, H, D), queries then keys, in the product's dtype.
+
+    Source:
+        `apply_rotary_pos_emb_vision` of transformers: pairs are (i, i + D / 2).
+    """
+    qk_2PHD = qkv_P3HD[:, :2].transpose(0, 1).float()
+    low, high = qk_2PHD.chunk(2, dim=-1)
+    turned_2PHD = torch.cat((-high, low), dim=-1)
+    cos_P1D, sin_P1D = cos_PD[:, None].float(), sin_PD[:, None].float()
+    return (qk_2PHD * cos_P1D + turned_2PHD * sin_P1D).to(qkv_P3HD.dtype).contiguous()
 
 
 def _fed(mlp: Any, normed_PW: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ Shape legend: P patches, S segments, M max items, L (height, width), K taps of t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +41,17 @@ class Places:
     """(P, 2) int32 (height, width) of its frame in patches; legal in padding rows too."""
     offsets: Tensor
     """(S + 1,) int32 first patch of each segment; unused slots repeat the last."""
+
+
+class Table(NamedTuple):
+    """What is known of each item from the grids alone, int32."""
+
+    items_M16: Tensor
+    """(M + 1, 6): first patch, height, width, blocks a row, patches a frame, first frame."""
+    patch_ends_M1: Tensor
+    """(M + 1,) patches up to and with each item; the last is the total."""
+    frame_ends_M1: Tensor
+    """(M + 1,) frames up to and with each item."""
 
 
 def padding_grid(merge: int) -> Grid:
@@ -75,37 +87,38 @@ def build(grid_M13: Tensor, *, patches: int, segments: int, side: int, merge: in
 
 def places(grid_M13: Tensor, *, patches: int, segments: int, merge: int) -> Places:
     """Compute positions and offsets alone; see `build` for the arguments."""
-    table_M16, total = item_table(grid_M13, merge)
-    within_P, item_P6 = locate(table_M16, patches)
+    table = item_table(grid_M13, merge)
+    within_P, item_P6 = locate(table, patches)
     return Places(
         position_ids=_unmerge(within_P, item_P6[:, 3], merge),
         sides=item_P6[:, 1:3],
-        offsets=_segment_offsets(table_M16, total, segments),
+        offsets=_segment_offsets(table, segments),
     )
 
 
-def item_table(grid_M13: Tensor, merge: int) -> tuple[Tensor, Tensor]:
-    """int32 (first patch, height, width, blocks a row, patches a frame, first frame), and the total."""
-    grid = grid_M13.to(torch.int32)
-    frames, height, width = grid.unbind(1)
+def item_table(grid_M13: Tensor, merge: int) -> Table:
+    """Where the patches and frames of each item lie; see `build` for the arguments."""
+    frames, height, width = grid_M13.to(torch.int32).unbind(1)
     area = height * width
-    counts = torch.stack((frames * area, frames), 1)
-    ends = counts.cumsum(0, dtype=torch.int32)
-    starts = ends - counts
-    columns = (starts[:, 0], height, width, width // merge, area, starts[:, 1])
-    return torch.stack(columns, 1), ends[-1, 0]
+    patches = frames * area
+    patch_ends, frame_ends = (x.cumsum(0, dtype=torch.int32) for x in (patches, frames))
+    columns = (patch_ends - patches, height, width, width // merge, area, frame_ends - frames)
+    return Table(torch.stack(columns, 1), patch_ends, frame_ends)
 
 
-def locate(table_M16: Tensor, patches: int) -> tuple[Tensor, Tensor]:
-    """Position of each patch within its frame, and its item's row of the table.
+def owner(ends_M1: Tensor, rows: Tensor) -> Tensor:
+    """int32 item of each row, where item i ends at `ends_M1[i]`; at most M, the padding row.
 
-    Item i starts where item i-1 ends, so the search runs over the starts of items 1 to M; it gives
-    at most M, the padding row.
+    What is searched begins where its memory begins: torch 2.11 compiles the search in any other view,
+    for a card, into one of the memory's beginning, and says nothing.
     """
-    rows_P = torch.arange(patches, device=table_M16.device, dtype=torch.int32)
-    ends_M = table_M16[1:, 0].contiguous()
-    item_P = torch.searchsorted(ends_M, rows_P, right=True, out_int32=True)
-    item_P6 = table_M16.index_select(0, item_P)
+    return torch.searchsorted(ends_M1[:-1], rows, right=True, out_int32=True)
+
+
+def locate(table: Table, patches: int) -> tuple[Tensor, Tensor]:
+    """Position of each patch within its frame, and its item's row of the table."""
+    rows_P = torch.arange(patches, device=table.items_M16.device, dtype=torch.int32)
+    item_P6 = table.items_M16.index_select(0, owner(table.patch_ends_M1, rows_P))
     within_P = (rows_P - item_P6[:, 0]) % item_P6[:, 4]
     return within_P, item_P6
 
@@ -131,14 +144,12 @@ def _interpolate(position_PL: Tensor, sides_PL: Tensor, side: int) -> tuple[Tens
     return indices_P22.flatten(1), weights_P22.flatten(1)
 
 
-def _segment_offsets(table_M16: Tensor, total: Tensor, segments: int) -> Tensor:
+def _segment_offsets(table: Table, segments: int) -> Tensor:
     """First patch of each segment slot; slots past the last frame get the total."""
-    slots_S1 = torch.arange(segments + 1, device=table_M16.device, dtype=torch.int32)
-    ends_M = table_M16[1:, 5].contiguous()
-    item_S1 = torch.searchsorted(ends_M, slots_S1, right=True, out_int32=True)
-    item_S16 = table_M16.index_select(0, item_S1)
+    slots_S1 = torch.arange(segments + 1, device=table.items_M16.device, dtype=torch.int32)
+    item_S16 = table.items_M16.index_select(0, owner(table.frame_ends_M1, slots_S1))
     offsets_S1 = item_S16[:, 0] + (slots_S1 - item_S16[:, 5]) * item_S16[:, 4]
-    return torch.minimum(offsets_S1, total)
+    return torch.minimum(offsets_S1, table.patch_ends_M1[-1])
 
 
 def host(

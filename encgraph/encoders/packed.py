@@ -1,16 +1,17 @@
 """Packed pixels: say what is wrong with an input, cut outputs apart."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
 
+from encgraph import sizes
 from encgraph.encoders import rows
 from encgraph.encoders.protocol import EncoderOutput, EncoderSpec, Input
 from encgraph.errors import require
-from encgraph.records import Modality
+from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, TokenRule
 
 CHOICES = {
@@ -45,37 +46,75 @@ def spec(size: EncoderSize, name: str, *, weight: Tensor, attention: str) -> Enc
     )
 
 
-def wrong(value: Input, *, size: EncoderSize, raw: bool = False) -> str | None:
-    """What is wrong with an input for a packed tower of this size, or None; `raw` lets 8-bit pixels in."""
-    pixels, grid, merge = value.pixels, value.grid, size.rule.merge
-    if min(grid) < 1 or grid.h % merge or grid.w % merge:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """What a packed tower of a size takes: its rule, worked out once, since every input is checked."""
+
+    family: str
+    merge: int
+    """What height and width divide by."""
+    width: int
+    """Of a patch."""
+    clips: bool
+    side: int | None
+    """Most patches a side, past which a card would read the position table out of bounds."""
+
+    @classmethod
+    def of(cls, size: EncoderSize) -> "Takes":
+        """What a tower of this size takes."""
+        rule = size.rule
+        limited = rule.resize == "longest_edge"
+        return cls(
+            family=size.family,
+            merge=rule.merge,
+            width=size.patch_width,
+            clips=rule.video_max_pixels > 0,
+            side=rule.longest_side(rule.max_pixels) if limited else None,
+        )
+
+
+def wrong(value: Input, takes: Takes, *, raw: bool = False) -> str | None:
+    """What is wrong with an input for a packed tower, or None; `raw` lets 8-bit pixels in."""
+    pixels, grid, merge = value.pixels, value.grid, takes.merge
+    frames, height, width = grid
+    if frames < 1 or height < 1 or width < 1 or height % merge or width % merge:
         return f"must have a grid whose height and width divide by {merge}, got {tuple(grid)!r}"
-    is_clip = grid.t > 1 or value.item.modality == Modality.VIDEO
-    if is_clip and not size.rule.video_max_pixels:
-        return f"must be an image, got a clip of grid {tuple(grid)!r}; {size.family} takes no clips"
-    expected = (grid.t * grid.h * grid.w, size.patch_width)
-    if tuple(pixels.shape) != expected:
+    if not takes.clips and (frames > 1 or value.item.modality == Modality.VIDEO):
+        clip = f"a clip of grid {tuple(grid)!r}"
+        return f"must be an image, got {clip}; {takes.family} takes no clips"
+    expected = (frames * height * width, takes.width)
+    if pixels.shape != expected:
         return (
             f"must have pixels of shape {expected!r} for grid {tuple(grid)!r}, "
             f"got {tuple(pixels.shape)!r}"
         )
-    return _wrong_grid_limit(value, size) or _wrong_pixels(pixels, raw)
+    if takes.side is not None and max(grid) > takes.side:
+        return f"must have at most {takes.side} patches a side, got grid {tuple(grid)!r}; shrink it"
+    return rows.wrong_floats(pixels, or_raw=raw)
 
 
-def _wrong_grid_limit(value: Input, size: EncoderSize) -> str | None:
-    """A side past the position table, which a card would read out of bounds."""
-    most = size.rule.longest_side(size.rule.max_pixels)
-    if size.rule.resize != "longest_edge" or max(value.grid) <= most:
-        return None
-    return f"must have at most {most} patches a side, got grid {tuple(value.grid)!r}; shrink it"
-
-
-def _wrong_pixels(pixels: Tensor, raw: bool) -> str | None:
-    try:
-        rows.require_floats(pixels, or_raw=raw)
-    except ValueError as error:
-        return str(error)
-    return None
+def item(value: Input, rule: TokenRule) -> Item:
+    """Sizes of a checked input: its own where its grid says the same, else made from that."""
+    known, (frames, height, width) = value.item, value.grid
+    frame = height * width
+    if (
+        known.patches == frames * frame + rule.prefix
+        and known.tokens == frames * frame // rule.merge**2 + rule.prefix_tokens
+        and known.longest_segment == frame + rule.prefix
+        and known.segments == known.frames == frames
+        and known.width
+        and known.height
+        and (frames == 1 or known.modality == Modality.VIDEO)
+    ):
+        return known
+    return sizes.item(
+        value.grid,
+        rule,
+        request=known.request,
+        width=known.width or 0,
+        height=known.height or 0,
+        modality=Modality.VIDEO if frames > 1 else known.modality,
+    )
 
 
 def saved_rule(rule: TokenRule, config: Any, processor: Mapping[str, Any]) -> TokenRule:

@@ -11,22 +11,23 @@ Shape legend: T real patches, P patches of a capacity, K patch width, M max item
 
 import copy
 from abc import abstractmethod
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, Self, Unpack
 
 import torch
 from torch import Tensor
 
-from encgraph import sizes
 from encgraph.attention import choose
 from encgraph.encoders import compiling, packed, pixels, rows, saved, towers
 from encgraph.encoders import metadata as metadatas
 from encgraph.encoders.packed_family import PackedFamily
 from encgraph.encoders.protocol import Buffers, EncoderOutput, EncoderSpec, Input, Switches
 from encgraph.errors import require
-from encgraph.records import Capacity, Item, Modality
+from encgraph.records import Capacity, Item
 from encgraph.sizes import EncoderSize, Grid
 
 
@@ -72,6 +73,7 @@ class PackedTower(PackedFamily):
         registered = choose.register(chosen)
         self.size, self.name, self.attention = size, name or size.name, chosen.name
         self.normalisation = pixels.NORMALISATIONS.get(size.family)
+        self._takes = packed.Takes.of(size)
         self._metadata, self._eager, self._fill = metadata, eager_forward, fill_rule
         self._attention_slab = attention_slab
         require(compiled or not fused, "fused needs compiled=True, got compiled=False")
@@ -100,15 +102,13 @@ class PackedTower(PackedFamily):
 
     @cached_property
     def _affine(self) -> pixels.Affine | None:
-        """Factors of a patch of 8-bit pixels, made for the first one that comes."""
+        """Factors of a patch of 8-bit pixels, made when pixels are first copied."""
         width, known = self.size.patch_width, self.normalisation
         return known.affine((width,), self._weight.device) if known else None
 
     def _copy_pixels(self, rows_PK: Tensor, inputs: Sequence[Input]) -> None:
         """Write items end to end from row 0, normalising 8-bit ones; never waits."""
-        sources = [value.pixels for value in inputs]
-        raw = any(source.dtype == torch.uint8 for source in sources)
-        rows.copy_ends(rows_PK, sources, self._affine if raw else None)
+        rows.copy_ends(rows_PK, [value.pixels for value in inputs], self._affine)
 
     def _limits(self, longest: int) -> dict[str, int]:
         """Host numbers the face is given, from the longest segment."""
@@ -158,15 +158,7 @@ class PackedTower(PackedFamily):
             ValueError: If pixels and grid do not fit together or the encoder.
         """
         self._check((value,))
-        known = value.item
-        return sizes.item(
-            value.grid,
-            self.size.rule,
-            request=known.request,
-            width=known.width or 0,
-            height=known.height or 0,
-            modality=Modality.VIDEO if value.grid.t > 1 else known.modality,
-        )
+        return packed.item(value, self.size.rule)
 
     def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
         """Allocate static inputs, zeros and unused grids; leading dimensions grow with capacity."""
@@ -187,10 +179,11 @@ class PackedTower(PackedFamily):
 
     def _padded(self, grids: Sequence[Grid], items: int) -> Tensor:
         """Grids as a host tensor with unused rows up to `items` and one beyond."""
-        unused = [metadatas.padding_grid(self.size.rule.merge)] * (items + 1 - len(grids))
-        return torch.tensor([*grids, *unused])
+        unused = metadatas.padding_grid(self._takes.merge) * (items + 1 - len(grids))
+        numbers = array("q", [*chain.from_iterable(grids), *unused])
+        # A third of what torch.tensor takes for a list of so few numbers.
+        return torch.frombuffer(numbers, dtype=torch.int64).view(-1, 3)
 
-    @torch.no_grad()
     def fill(self, buffers: Buffers, inputs: Sequence[Input]) -> None:
         """Write inputs into static buffers in place; the host never waits for the device.
 
@@ -205,9 +198,10 @@ class PackedTower(PackedFamily):
         self._copy_pixels(buffers["pixels"], inputs)
         grids = [value.grid for value in inputs]
         if self._metadata == "host":
-            self._fill_host_metadata(buffers, grids)
+            with torch.no_grad():
+                self._fill_host_metadata(buffers, grids)
             return
-        most = len(buffers["grid"]) - 1
+        most = buffers["grid"].shape[0] - 1
         require(len(grids) <= most, f"these buffers hold at most {most} items, got {len(grids)}")
         metadatas.copy_into(buffers["grid"], self._padded(grids, most))
 
@@ -291,6 +285,8 @@ class PackedTower(PackedFamily):
 
     def _check(self, inputs: Sequence[Input]) -> None:
         require(not self._module.training, "the encoder must be in eval mode; call .eval() on it")
+        takes, raw = self._takes, self.normalisation is not None
         for index, value in enumerate(inputs):
-            wrong = packed.wrong(value, size=self.size, raw=self.normalisation is not None)
-            require(wrong is None, f"item {index} {wrong}")
+            wrong = packed.wrong(value, takes, raw=raw)
+            if wrong:
+                raise ValueError(f"item {index} {wrong}")

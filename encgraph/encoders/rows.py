@@ -23,16 +23,20 @@ def weight_of(module: Any) -> Tensor:
     return weight  # type: ignore[no-any-return]
 
 
+def wrong_floats(pixels: Tensor, *, or_raw: bool = False) -> str | None:
+    """Why pixels cannot be taken: no floats, nor 8-bit where those may come raw, or with a gradient."""
+    if not (pixels.is_floating_point() or (or_raw and pixels.dtype == torch.uint8)):
+        return f"must have pixels of a float dtype, got {pixels.dtype}; scale and convert them"
+    if pixels.requires_grad:
+        return "must have pixels without gradient; detach them, only inference runs here"
+    return None
+
+
 def require_floats(pixels: Tensor, *, or_raw: bool = False) -> None:
-    """Refuse pixels that are no floats, nor 8-bit where those may come raw, or want a gradient."""
-    require(
-        pixels.is_floating_point() or (or_raw and pixels.dtype == torch.uint8),
-        f"must have pixels of a float dtype, got {pixels.dtype}; scale and convert them",
-    )
-    require(
-        not pixels.requires_grad,
-        "must have pixels without gradient; detach them, only inference runs here",
-    )
+    """Refuse pixels with which `wrong_floats` finds something wrong."""
+    wrong = wrong_floats(pixels, or_raw=or_raw)
+    if wrong:
+        raise ValueError(wrong)
 
 
 def require_sizes(value: Input, *, tokens: int) -> None:
@@ -54,17 +58,18 @@ def copy_ends(rows: Tensor, sources: Sequence[Tensor], affine: Affine | None = N
     Raises:
         ValueError: If they are more rows than there are; nothing is written then.
     """
-    total = sum(len(source) for source in sources)
-    require(total <= len(rows), f"these buffers hold {len(rows)} rows, got {total}; pack first")
-    kinds = {source.dtype for source in sources}
-    if len(kinds) == 1 and all(source.device == rows.device for source in sources):
-        if kinds == {rows.dtype}:
+    counts = [source.shape[0] for source in sources]  # len() of a tensor is a Python function
+    total = sum(counts)
+    if total > rows.shape[0]:
+        raise ValueError(f"these buffers hold {rows.shape[0]} rows, got {total}; pack first")
+    kinds, device = {source.dtype for source in sources}, rows.device
+    if len(kinds) == 1 and all(source.device == device for source in sources):
+        if rows.dtype in kinds:
             torch.cat(list(sources), out=rows[:total])
             return
-        sources = [torch.cat(list(sources))]
-    ends = accumulate(len(source) for source in sources)
-    for source, end in zip(sources, ends, strict=True):
-        _write(rows[end - len(source) : end], source, affine)
+        sources, counts = [torch.cat(list(sources))], [total]
+    for source, count, end in zip(sources, counts, accumulate(counts), strict=True):
+        _write(rows[end - count : end], source, affine)
 
 
 def _write(rows: Tensor, source: Tensor, affine: Affine | None) -> None:

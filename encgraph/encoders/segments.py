@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from encgraph.encoders import metadata
 from encgraph.encoders.protocol import Input
 
 Pooling = Literal["cls", "mean", "none"]
@@ -42,7 +43,7 @@ def segmented(ids_P: Tensor, lengths_M1: Tensor) -> Segmented:
     offsets_M1 = ends_M1 - lengths_M1
     rows_P = torch.arange(len(ids_P), device=ids_P.device, dtype=torch.int32)
     # The last slot holds nothing, so its first row is the total, where padding begins.
-    item_P = torch.searchsorted(ends_M1[:-1].contiguous(), rows_P, right=True, out_int32=True)
+    item_P = metadata.owner(ends_M1, rows_P)
     live_P = rows_P < offsets_M1[-1]
     position_P = torch.where(live_P, rows_P - offsets_M1.index_select(0, item_P), 0)
     return Segmented(

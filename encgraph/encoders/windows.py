@@ -66,8 +66,8 @@ def build(grid_M13: Tensor, *, tokens: int, windows: int, side: int, merge: int)
 
 def _order(cells_M13: Tensor, tokens: int, side: int) -> Tensor:
     """Cell at each place, frame by frame, window by window, row by row."""
-    table_M16, total = metadata.item_table(cells_M13, 1)
-    within_N, item_N6 = metadata.locate(table_M16, tokens)
+    table = metadata.item_table(cells_M13, 1)
+    within_N, item_N6 = metadata.locate(table, tokens)
     _, height_N, width_N, _, _, _ = item_N6.unbind(1)
     band_N = within_N // (side * width_N)
     high_N = torch.clamp(height_N - band_N * side, max=side)
@@ -79,7 +79,7 @@ def _order(cells_M13: Tensor, tokens: int, side: int) -> Tensor:
     column_N = window_N * side + place_N % wide_N
     rows_N = torch.arange(tokens, device=cells_M13.device, dtype=torch.int32)
     moved_N = rows_N - within_N + row_N * width_N + column_N
-    return torch.where(rows_N < total, moved_N, rows_N).long()
+    return torch.where(rows_N < table.patch_ends_M1[-1], moved_N, rows_N).long()
 
 
 def _offsets(cells_M13: Tensor, windows: int, side: int) -> Tensor:
@@ -87,12 +87,12 @@ def _offsets(cells_M13: Tensor, windows: int, side: int) -> Tensor:
     frames, height, width = cells_M13.to(torch.int32).unbind(1)
     across = (width + side - 1) // side
     a_frame = (height + side - 1) // side * across
-    counts = torch.stack((frames * a_frame, frames * height * width), 1)
-    ends = counts.cumsum(0, dtype=torch.int32)
-    starts = ends - counts
-    columns = (starts[:, 0], height, width, across, a_frame, starts[:, 1])
+    counts = (frames * a_frame, frames * height * width)
+    window_ends, cell_ends = (x.cumsum(0, dtype=torch.int32) for x in counts)
+    starts = window_ends - counts[0], cell_ends - counts[1]
+    columns = (starts[0], height, width, across, a_frame, starts[1])
     slots_W1 = torch.arange(windows + 1, device=cells_M13.device, dtype=torch.int32)
-    item_W1 = torch.searchsorted(starts[1:, 0].contiguous(), slots_W1, right=True, out_int32=True)
+    item_W1 = metadata.owner(window_ends, slots_W1)
     first, high, wide, across, a_frame, cell = (
         torch.stack(columns, 1).index_select(0, item_W1).unbind(1)
     )
@@ -101,4 +101,4 @@ def _offsets(cells_M13: Tensor, windows: int, side: int) -> Tensor:
     band, window = within // across, within % across
     rows = torch.clamp(high - band * side, max=side)
     offset_W1 = cell + frame * high * wide + band * side * wide + rows * side * window
-    return torch.minimum(offset_W1, ends[-1, 1])
+    return torch.minimum(offset_W1, cell_ends[-1])

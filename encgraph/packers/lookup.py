@@ -6,7 +6,6 @@ of times for each one it keeps.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
 
 from encgraph.records import (
     DIMENSIONS,
@@ -57,7 +56,17 @@ def joined(a: Size, b: Size) -> Size:
 
 def total(sizes: Iterable[Size]) -> Size:
     """Load of any number of loads together."""
-    return reduce(joined, sizes, NOTHING)
+    tokens = patches = items = segments = longest = frames = 0
+    square = 0.0
+    for size in sizes:
+        tokens += size[0]
+        patches += size[1]
+        items += size[2]
+        segments += size[3]
+        longest = size[4] if size[4] > longest else longest
+        frames += size[5]
+        square += size[6]
+    return tokens, patches, items, segments, longest, frames, square
 
 
 def load_of(size: Size) -> Load:

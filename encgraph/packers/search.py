@@ -72,7 +72,7 @@ class Prices:
     def at_least(self, load: Size) -> float:
         """Lower bound on any packing of a load but one bin for all and all eager."""
         costs = self.costs
-        split = max((2 * a + b * load[0] for a, b in self.edges), default=inf)
+        split = max([2 * a + b * load[0] for a, b in self.edges], default=inf)
         mixed = costs.eager_floor_ms + min(self.graph_ms, default=inf) - self.load_ms(load)
         return min(split, mixed)
 
@@ -114,8 +114,11 @@ def exact(sizes: Sequence[Size], prices: Prices) -> Found:
     best, pick = _partitions(graphs, prices.graph_ms)
     costs = prices.costs
     found, left = best[full], 0
+    lowest = costs.eager_floor_ms - prices.load_ms(loads[full])  # of an eager run of any of them
     for eager in range(1, full + 1):
         rest, load = best[full ^ eager], loads[eager]
+        if rest + lowest >= found:
+            continue
         least = costs.eager_floor_ms + costs.eager_item_ms * load[2] - prices.load_ms(load)
         if rest + least < found:
             ms = rest + prices.eager_ms(load)
@@ -250,9 +253,12 @@ def _eager_run(
     where = (count, count)
     sums = list(accumulate(sizes, joined, initial=NOTHING))
     floor = prices.costs.eager_floor_ms
+    least = floor - prices.load_ms(joined(sums[-1], always))  # of an eager run of any of them
     for i in range(count):
         for j in range(i + 1, count + 1):
             rest = before[0][i] + after[0][j]
+            if rest + least >= best:
+                continue
             load = _between(sums[i], sums[j], always)
             if rest + floor - prices.load_ms(load) >= best:
                 continue
