@@ -29,6 +29,7 @@ from encgraph.packers.search import EXACT_ITEMS
 from encgraph.sizes import EncoderSize
 
 BENCH = "bench-"
+INSIDE = "inside-"
 PLANNED = "builtin:servegen"
 """Traffic of the planning figures."""
 SHOWN_GRAPHS = 8
@@ -59,6 +60,7 @@ def catalogue(gpu: str = "h200") -> tuple[Paper, ...]:
         f"no measurements of card {gpu!r}; there are those of {list(store.gpus())!r}",
     )
     found = [p for name in names if name.startswith(BENCH) for p in _of_bench(gpu, name)]
+    found += [p for name in names if name.startswith(INSIDE) for p in _of_kernels(gpu, name)]
     found += [p for name in names if (size := _encoder(name)) for p in _of_curve(gpu, size)]
     return tuple(found)
 
@@ -99,6 +101,18 @@ def _of_bench(gpu: str, experiment: str) -> Iterator[Paper]:
     source = readings.source(lines)
     for name, (about, draw) in drawn.items():
         yield _paper(f"{experiment}.{name}", f"{about} {source}.", [(gpu, experiment)], draw)
+
+
+def _of_kernels(gpu: str, experiment: str) -> Iterator[Paper]:
+    """Where one replay's time goes, body by body, at each size whose kernels were listed."""
+    lines = store.load(gpu, experiment)
+    source = readings.source(lines)
+    for tokens in sorted({m.capacity.tokens for m in lines if m.capacity and m.numbers}):
+        about = f"Time of the kernels of one replay of {tokens:,} tokens by kind and body."
+        draw = partial(figures.kernels_by_kind, lines, tokens)
+        yield _paper(
+            f"{experiment}.kernels-{tokens}", f"{about} {source}.", [(gpu, experiment)], draw
+        )
 
 
 def _of_curve(gpu: str, size: EncoderSize) -> Iterator[Paper]:

@@ -24,6 +24,7 @@ from encgraph.figures.packings import bins_of_batch, budget_ruler
 from encgraph.figures.ranks import burst_loads, speedup_by_ranks
 from encgraph.figures.replays import fallback_reasons, fill
 from encgraph.figures.template import sourced
+from encgraph.figures.towers import kernels_by_kind
 from encgraph.figures.tradeoffs import (
     break_even_map,
     latency_by_graphs,
@@ -44,6 +45,7 @@ __all__ = [
     "fill",
     "floors",
     "jitter",
+    "kernels_by_kind",
     "ladder",
     "latency_against_tokens",
     "latency_by_graphs",
