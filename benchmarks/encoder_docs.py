@@ -54,8 +54,9 @@ forward again; no graph is captured there.
 
 On a card, at one real size a family in bfloat16, by `benchmarks/encoder_table.py`. A row says how many checks
 passed of those that apply, the worst error of a replay and what was allowed, seconds and bytes of three
-graphs, and how many times faster than the best eager forward {counts} typical items are. The graphs fit the
-items exactly: what padding costs depends on the plan, not on the encoder.
+graphs, and how many times faster than the best eager forward {counts} typical items are; what is timed is
+proven first, as the bench does. The graphs fit the items exactly: what padding costs depends on the plan, not
+on the encoder.
 
 {measured}
 

@@ -74,14 +74,14 @@ class Table:
         return Choice(tiny_of(family), TINY_LENGTH) if self.given.tiny else CHOICES[family]
 
     def missing(self) -> list[tuple[str, str]]:
-        """(family, stage) without a row of these versions, cheapest families first."""
+        """(family, stage) asked for without a row of these versions, cheapest families first."""
         rows = store.read(self.file) if self.file.is_file() else ()
         here = {(row.encoder, stage_of(row)) for row in rows if self._same_versions(row)}
         wanted = self.given.only.split(",") if self.given.only else list(CHOICES)
         return [
             (family, stage)
             for family in sorted(wanted, key=lambda family: self.choice(family).flops)
-            for stage in STAGES
+            for stage in self.given.stages.split(",")
             if (self.choice(family).size, stage) not in here
         ]
 

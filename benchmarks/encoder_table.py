@@ -11,7 +11,8 @@ unusable to the process, or a call that does not come back, starts the script ag
 runs nothing.
 
 Cheapest families come first, and `--seconds` ends the whole: the stage that it cuts short leaves no row
-and is done by the next run. No network is used; HF_HUB_OFFLINE=1 makes sure.
+and is done by the next run. `--workers 4` runs the checks in four processes first, then times alone; what
+those processes leave comes last. No network is used; HF_HUB_OFFLINE=1 makes sure.
 
 On a machine without a card: --tiny --out DIR.
 """
@@ -30,8 +31,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import encoder_workers
 import torch
-from encoder_rows import CHOICES, Table
+from encoder_rows import CHOICES, STAGES, Table
 from encoder_speeds import speeds
 
 from encgraph import meters
@@ -123,8 +125,11 @@ def why(error: BaseException) -> str:
 
 
 def is_usable(device: torch.device) -> bool:
-    """Whether the process can still use its device; an assert on a card ends that."""
+    """Give memory back; False if the process cannot use its device, as after an assert on a card."""
+    gc.collect()
     try:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
         torch.zeros(1, device=device).item()
     except RuntimeError:
         return False
@@ -152,6 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.list_missing:
         print("\n".join(f"{family} {stage}" for family, stage in missing) or "nothing is missing")
         return
+    if given.workers > 1:
+        unchecked = [family for family, stage in missing if stage == "checks"]
+        half_s = (ends_s - time.monotonic()) / 2
+        encoder_workers.check(given, unchecked, seconds=half_s, grace_s=GRACE_S)
+        missing = sorted(table.missing(), key=lambda one: one[1] == "checks")
     for done, (family, stage) in enumerate(missing):
         left_s = ends_s - time.monotonic()
         if left_s < LEAST_S:
@@ -168,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def filled(table: Table, family: str, stage: str, *, cut_short: bool, ends_s: float) -> None:
-    """Run one stage, append its rows and say what came of it; then give its memory back."""
+    """Run one stage, append its rows and say what came of it."""
     limit_s, began_s = table.given.time_limit_s, time.monotonic()
 
     def stuck() -> None:
@@ -182,10 +192,8 @@ def filled(table: Table, family: str, stage: str, *, cut_short: bool, ends_s: fl
         print(f"    cut short after {took_s:.0f} s; left for the next run", flush=True)
     else:
         table.append(rows, problems)
-        print(f"    {summary(rows)} in {took_s:.0f} s", *problems[:3], sep="\n    ", flush=True)
-    gc.collect()
-    if table.given.device == "cuda":
-        torch.cuda.empty_cache()
+        said = f"{family} {stage}: {summary(rows)} in {took_s:.0f} s"
+        print(f"    {said}", *problems[:3], sep="\n    ", flush=True)
 
 
 def again(ends_s: float) -> None:
@@ -212,6 +220,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--out", type=Path, default=Path("data/measurements"))
     add("--only", default="", help=f"families, comma between them, of {', '.join(CHOICES)}")
+    add("--stages", default=",".join(STAGES), help="one of them alone, or both")
+    add("--workers", type=int, default=1, help="processes that check at once, before any is timed")
     add("--list-missing", action="store_true")
     add("--tiny", action="store_true", help="tiny sizes in float32 on the CPU")
     add("--samples", type=int, default=15)
@@ -221,6 +231,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     unknown = [f for f in given.only.split(",") if f and f not in CHOICES]
     if unknown:
         parser.error(f"--only takes families of {', '.join(CHOICES)}, got {', '.join(unknown)}")
+    if not set(given.stages.split(",")) <= set(STAGES):
+        parser.error(f"--stages takes {' and '.join(STAGES)}, got {given.stages!r}")
     given.device, given.backend, given.dtype = (
         ("cpu", "reference", "float32") if given.tiny else ("cuda", "cuda", "bfloat16")
     )

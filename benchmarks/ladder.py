@@ -4,11 +4,14 @@
 
 Budgets are fitted on requests other than those measured. The second run goes to a file of its own, so
 that the spread between runs can be told from the steps between rungs. Further strategies can be timed
-in the same runs with `--strategies ladder,eager_varlen,eager_compiled`.
+in the same runs with `--strategies ladder,eager_varlen,eager_compiled`. Interrupted, by SIGTERM too, it
+keeps the requests timed until then.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+import signal
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -17,7 +20,7 @@ import torch
 from bars import until
 
 from encgraph import bench, cards, sizes, store, strategies, systems, traffic
-from encgraph.results import Measurement
+from encgraph.results import Interrupted, Measurement
 from encgraph.systems import Setting
 
 
@@ -46,20 +49,22 @@ def table(lines: Sequence[Measurement]) -> str:
         assert line.latency is not None
         mean, numbers = line.latency.mean_ms, line.numbers
         gain = f"{last / mean:6.2f}x" if last else "       "
-        over = numbers["exact_sample_ms"] / numbers["exact_floor_ms"] if _has(numbers) else 0.0
+        exact = _over(numbers.get("exact_sample_ms"), numbers.get("exact_floor_ms"))
+        arithmetic = _over(mean, numbers.get("arithmetic_floor_ms"))
         held = line.memory.total_bytes / 2**20 if line.memory else 0.0
         rows.append(
             f"{name:24} {mean:8.2f} ms {gain}  p99 {line.latency.p99_ms:8.2f}  "
-            f"worst {line.latency.worst_ms:8.2f}  over exact {over:5.3f}  "
-            f"over arithmetic {mean / numbers['arithmetic_floor_ms']:5.2f}  {held:6.0f} MiB  "
+            f"worst {line.latency.worst_ms:8.2f}  over exact {exact}  "
+            f"over arithmetic {arithmetic}  {held:6.0f} MiB  "
             f"host {numbers.get('before_launch_us', 0):5.0f} us"
         )
         last = mean
     return "\n".join(rows)
 
 
-def _has(numbers: Mapping[str, float]) -> bool:
-    return "exact_floor_ms" in numbers
+def _over(ms: float | None, floor_ms: float | None) -> str:
+    """How many times a floor; a strategy without graphs has no exact one, a CPU no arithmetic one."""
+    return f"{ms / floor_ms:5.3f}" if ms and floor_ms else "    -"
 
 
 def main() -> None:
@@ -78,6 +83,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="try it out, on the reference backend")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     setting = setting_of(
         given.encoder,
         device=torch.device("cpu" if given.cpu else "cuda"),
@@ -88,15 +94,24 @@ def main() -> None:
     measured = traffic.read(given.traffic, setting.size, count=given.count, seed=2)
     for run in range(given.runs):
         name = f"ladder-{measured.name}" + (f"-{run + 1}" if run else "")
-        lines = bench.run(
-            replace(measured, name=name),
-            strategies.chosen(given.strategies),
-            setting,
-            repeats=given.repeats,
-            progress=until(given.seconds),
-        )
-        store.write(given.out / f"{lines[0].experiment}.jsonl", lines)
-        print(table(lines))
+        try:
+            lines = bench.run(
+                replace(measured, name=name),
+                strategies.chosen(given.strategies),
+                setting,
+                repeats=given.repeats,
+                progress=until(given.seconds),
+            )
+        except Interrupted as stopped:
+            kept(stopped.measured, given.out)
+            sys.exit("interrupted")
+        kept(lines, given.out)
+
+
+def kept(lines: Sequence[Measurement], out: Path) -> None:
+    """Write a run, and show it."""
+    store.write(out / f"{lines[0].experiment}.jsonl", lines)
+    print(table(lines))
 
 
 if __name__ == "__main__":

@@ -90,8 +90,8 @@ STEPS = (
     _step("cuda_tests", 200, f"-m pytest -m cuda {TESTS}"),
     _step(
         "encoders",
-        420,
-        "benchmarks/encoder_table.py --out data/measurements --time-limit-s 90 --seconds 400",
+        440,
+        "benchmarks/encoder_table.py --out data/measurements --time-limit-s 90 --seconds 400 --workers 4",
     ),
     _step(
         "first_token",

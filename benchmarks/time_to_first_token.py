@@ -3,10 +3,13 @@
     python benchmarks/time_to_first_token.py builtin:servegen --model qwen3-vl-2b --out data
 
 Text and answer of any length, content hashing timed or not, and budgets of any strategy's plan. Writes one
-file under OUT/measurements/<card>/. On a machine without a card: --cpu --model qwen3-vl-tiny --requests 16.
+file under OUT/measurements/<card>/, anew after each batch; with --seconds no batch is begun after those.
+On a machine without a card: --cpu --model qwen3-vl-tiny --requests 16 --concurrency 1 4.
 """
 
 import argparse
+from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 import torch
@@ -15,6 +18,7 @@ from bars import until
 from encgraph import cards, first_token, handles, sizes, store, strategies, systems, traffic
 from encgraph.loads import Load
 from encgraph.model_runner import models
+from encgraph.results import Measurement
 from encgraph.systems import Setting
 
 
@@ -56,10 +60,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--fit-count", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=50, help="of the jitter")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=20, help="of the jitter")
+    parser.add_argument("--seconds", type=float, default=inf, help="begin no batch after")
     parser.add_argument("--text", type=int, default=128, help="text tokens a prompt")
-    parser.add_argument("--new-tokens", type=int, default=16)
+    parser.add_argument("--new-tokens", type=int, default=4)
     parser.add_argument("--length", type=int, default=8192, help="tokens a request at most")
     parser.add_argument("--largest", type=int, default=4096, help="tokens of the largest budget")
     parser.add_argument("--cache-bytes", type=int, default=4 << 30)
@@ -72,19 +77,27 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Run it from the command line."""
     given = arguments()
+    progress = until(given.seconds)
     setting = setting_of(given)
     [strategy] = strategies.chosen(given.strategy)
+
+    def file(lines: Sequence[Measurement]) -> Path:
+        return store.path(lines[0].environment.gpu, lines[0].experiment, root=given.out)
+
+    def keep(lines: Sequence[Measurement]) -> None:
+        if first_token.summaries(lines):
+            store.write(file(lines), lines)
+
     lines = first_token.run(
         traffic.read(given.traffic, setting.size, count=given.requests),
         setting,
         plan=systems.plan(strategy, setting),
         load=load_of(given),
-        progress=until(),
+        progress=progress,
+        keep=keep,
     )
-    file = store.path(lines[0].environment.gpu, lines[0].experiment, root=given.out)
-    store.write(file, lines)
     print(handles.first_tokens(lines))
-    print(file)
+    print(file(lines))
 
 
 if __name__ == "__main__":

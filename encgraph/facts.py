@@ -227,7 +227,7 @@ class Jitter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardPrediction:
-    """What this traffic is expected to take on a card that was not used."""
+    """What this traffic is expected to take on a card; where that card ran it, said before it did."""
 
     card: str
     encoder: str

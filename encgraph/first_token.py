@@ -3,13 +3,15 @@
 One model with random weights. Four ways of running it are compared batch by batch, in turn; a batch
 is as many requests of the traffic as the concurrency says, answered together. Besides, the first tokens
 of a prompt that replays and of one over every budget, each alone and in turn: the jitter.
+
+Pixels are there before the clock starts, on a card in pinned memory: reading and resizing images is
+not timed, the way to the device is, with the encoder.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import torch
@@ -76,6 +78,8 @@ class _Bench:
         )
 
     def prompt(self, values: Sequence[Input], *, seed: int) -> Prompt:
+        if self.setting.device.type == "cuda":
+            values = [replace(value, pixels=value.pixels.pin_memory()) for value in values]
         return loads.prompt(values, self.model.config, self.load, seed=seed)
 
     def line(self, strategy: str, attention: str, **fields: Any) -> Measurement:
@@ -97,6 +101,7 @@ def run(
     plan: Plan,
     load: Load,
     progress: Progress = systems.silent,
+    keep: Callable[[list[Measurement]], object] = list,
 ) -> list[Measurement]:
     """Measure the first tokens of a model on a traffic.
 
@@ -105,7 +110,8 @@ def run(
         setting: Size, device, dtype, backend, seed.
         plan: Of the encoder graphs.
         load: What a request is besides its items.
-        progress: Wraps the batches of each concurrency.
+        progress: Wraps the batches; where it ends early, those timed until then are reported.
+        keep: Given all lines there are after each batch; a run that is ended leaves those.
 
     Returns:
         A line a captured part (`<strategy>/encoder`, `<strategy>/decoder`), for each strategy and
@@ -130,26 +136,25 @@ def run(
     with ExitStack() as stack:
         runners = {name: stack.enter_context(bench.runner(gates)) for name, gates in GATES.items()}
         try:
-            for line in _lines(bench, runners, progress):
-                lines.append(line)  # one by one, so that an interrupt leaves those before it
+            for made in _lines(bench, runners, progress):
+                lines += made  # part by part, so that an interrupt leaves those before it
+                keep(_summed_up(bench, lines))
         except KeyboardInterrupt as stopped:
-            if summaries(lines):
-                raise Interrupted(lines) from stopped
+            if summaries(found := _summed_up(bench, lines)):
+                raise Interrupted(found) from stopped
             raise
-    return lines
+    return _summed_up(bench, lines)
 
 
 def _lines(
     bench: _Bench, runners: Mapping[str, ModelRunner], progress: Progress
-) -> Iterator[Measurement]:
-    """Captures, every concurrency, the jitter."""
+) -> Iterator[list[Measurement]]:
+    """Captures, batch after batch, the jitter."""
     for name, runner in runners.items():
         if not runner.gates.eager_only:
-            yield from _captured(bench, name, runner)
-    compared = {**runners, WARM: runners["all_graphs"]}
-    for concurrency in bench.load.concurrency:
-        yield from _compared(bench, compared, concurrency, progress)
-    yield from _jitter(bench, runners["all_graphs"])
+            yield _captured(bench, name, runner)
+    yield from _timed(bench, {**runners, WARM: runners["all_graphs"]}, progress)
+    yield list(_jitter(bench, runners["all_graphs"]))
 
 
 def summaries(lines: Sequence[Measurement]) -> list[Measurement]:
@@ -180,58 +185,55 @@ def _captured(bench: _Bench, name: str, runner: ModelRunner) -> list[Measurement
     ]
 
 
-def _compared(
-    bench: _Bench, runners: Mapping[str, ModelRunner], concurrency: int, progress: Progress
-) -> Iterator[Measurement]:
-    """Every batch by every runner in an order that turns; a line a batch, and one for all.
-
-    An interrupt goes on after the lines of the batches before it.
-    """
-    rows: list[dict[str, dict[str, float]]] = []
-    stopped: KeyboardInterrupt | None = None
-    try:
-        for row in _rows(bench, runners, concurrency, progress):
-            rows.append(row)
-    except KeyboardInterrupt as error:
-        stopped = error
-    for name in runners if rows else ():
-        attention, numbers = _attention(runners[name]), [row[name] for row in rows]
-        for index, one in enumerate(numbers):
-            yield bench.line(name, attention, request=index, numbers=one)
-        yield bench.line(name, attention, **_summary(numbers))
-    if stopped is not None:
-        raise stopped
-
-
-def _rows(
-    bench: _Bench, runners: Mapping[str, ModelRunner], concurrency: int, progress: Progress
-) -> Iterator[dict[str, dict[str, float]]]:
-    """For each batch what each runner took."""
+def _timed(
+    bench: _Bench, runners: Mapping[str, ModelRunner], progress: Progress
+) -> Iterator[list[Measurement]]:
+    """Every batch by every runner in an order that turns: a line each."""
     host = replace(bench.setting, device=torch.device("cpu"))
-    source = systems.batches(bench.traffic, host)
-    batches = range(len(bench.traffic.requests) // concurrency)
-    for index in progress(batches, f"concurrency {concurrency}"):
-        batch = [
-            bench.prompt(values, seed=index * concurrency + at)
-            for at, values in enumerate(islice(source, concurrency))
-        ]
+    source = enumerate(systems.batches(bench.traffic, host))
+    prompts: dict[int, Prompt] = {}
+    order = loads.order(len(bench.traffic.requests), bench.load.concurrency)
+    for concurrency, index in progress(order, "batches"):
+        wanted = range(index * concurrency, (index + 1) * concurrency)
+        prompts = {at: made for at, made in prompts.items() if at >= wanted.start}
+        while wanted[-1] not in prompts:
+            at, values = next(source)
+            prompts[at] = bench.prompt(values, seed=at)
+        batch = [prompts[at] for at in wanted]
         samples = _in_turn(runners, batch, load=bench.load, first=index)
-        yield {
-            name: _medians(times) | {"concurrency_count": concurrency}
+        yield [
+            bench.line(
+                name, _attention(runners[name]), request=index, numbers=_medians(times, batch)
+            )
             for name, times in samples.items()
-        }
+        ]
+
+
+def _summed_up(bench: _Bench, lines: Sequence[Measurement]) -> list[Measurement]:
+    """Those lines, and for each concurrency and strategy one over its batches."""
+    batches: dict[tuple[float, str], list[Measurement]] = {}
+    for line in lines:
+        if line.request is not None:
+            about = line.numbers["concurrency_count"], line.strategy
+            batches.setdefault(about, []).append(line)
+    made = [
+        bench.line(name, found[0].attention, **_summary([m.numbers for m in found]))
+        for (_, name), found in sorted(batches.items(), key=lambda pair: pair[0][0])
+    ]
+    return [*lines, *made]
 
 
 def _in_turn(
     runners: Mapping[str, ModelRunner], batch: Sequence[Prompt], *, load: Load, first: int
 ) -> dict[str, list[StageTimes]]:
-    """One batch by every runner, repeat by repeat; the first is a warm-up."""
+    """One batch by every runner, repeat by repeat; the first is a warm-up, of the first token alone."""
     samples: dict[str, list[StageTimes]] = {name: [] for name in runners}
     names = list(runners)
     for repeat in range(-1, load.repeats):
         turn = (first + repeat) % len(names)
         for name in names[turn:] + names[:turn]:
-            took = _times(runners[name], batch, new=load.new_tokens, is_warm=name == WARM)
+            new = load.new_tokens if repeat >= 0 else 1
+            took = _times(runners[name], batch, new=new, is_warm=name == WARM)
             if repeat >= 0:
                 samples[name].append(took)
     return samples
@@ -241,7 +243,8 @@ def _times(runner: ModelRunner, batch: Sequence[Prompt], *, new: int, is_warm: b
     """One batch, its items known beforehand or not at all."""
     assert runner.cache is not None
     if is_warm:
-        runner.encode([value for prompt in batch for value in prompt.items])
+        items = [value for prompt in batch for value in prompt.items]
+        runner.encode(items, [key for prompt in batch for key in prompt.keys])
     else:
         runner.cache.clear()
     times = runner.generate(batch, new_tokens=new)[0].times
@@ -249,10 +252,11 @@ def _times(runner: ModelRunner, batch: Sequence[Prompt], *, new: int, is_warm: b
     return times
 
 
-def _medians(samples: Sequence[StageTimes]) -> dict[str, float]:
+def _medians(samples: Sequence[StageTimes], batch: Sequence[Prompt]) -> dict[str, float]:
     """Median of each stage, and of the encoder's share of the time to first token."""
     names = (*STAGES, "first_token_ms", "encode_share_ratio")
     found = {name: statistics.median(getattr(s, name) for s in samples) for name in names}
+    found["concurrency_count"] = len(batch)
     steps = [ms for s in samples for ms in s.decode_ms]
     if steps:
         found["decode_step_ms"] = statistics.median(steps)

@@ -78,6 +78,19 @@ def fitting(traffic: Traffic, load: Load) -> Traffic:
     )
 
 
+def order(requests: int, concurrency: Sequence[int]) -> list[tuple[int, int]]:
+    """Batches in the order to run them: requests of each, and its number among those of its size.
+
+    By their first request, so that a run that is cut short has batches of every size, and of much the
+    same requests.
+
+    >>> order(4, (1, 2))
+    [(1, 0), (2, 0), (1, 1), (1, 2), (2, 1), (1, 3)]
+    """
+    batches = [(count, n) for count in concurrency for n in range(requests // count)]
+    return sorted(batches, key=lambda batch: (batch[0] * batch[1], batch[0]))
+
+
 def extremes(plan: Plan, size: EncoderSize, load: Load) -> tuple[Grid, ...]:
     """Grids of an image that replays and of one just over every budget.
 

@@ -1,4 +1,4 @@
-"""What tests of the report share: the page as a reader sees it, and a run that replayed nothing."""
+"""What tests of the report share: the page as a reader sees it, and a run that replayed nothing, a replay."""
 
 import html
 import re
@@ -8,8 +8,9 @@ import report_examples as examples
 from plotly.offline import get_plotlyjs
 
 from encgraph.facts import FallbackFacts, PackingFacts, Report, TimedStep
-from encgraph.records import FallbackReason, Modality, Route, Step
+from encgraph.records import Capacity, FallbackReason, Modality, Route, Step
 from encgraph.report import page
+from encgraph.results import Latency, Measurement
 
 LIBRARY: str = get_plotlyjs()
 
@@ -45,4 +46,19 @@ def all_eager() -> Report:
         packing=PackingFacts.of(plain),
         fallbacks=FallbackFacts.by_reason(plain),
         times=tuple(replace(t, ours_ms=t.eager_ms) for t in base.times),
+    )
+
+
+def replayed(body: str, **numbers: float) -> Measurement:
+    """One replay of a body, with what its kernels took."""
+    return Measurement(
+        experiment="inside",
+        encoder="qwen3-vl-8b",
+        environment=examples.environment(),
+        strategy=body,
+        capacity=Capacity(
+            tokens=64, items=8, patches=256, segments=8, longest_segment=256, frames=8
+        ),
+        latency=Latency.of([3.0], clock="device"),
+        numbers=numbers,
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import plotly.graph_objects as go
 import pytest
 import report_examples as examples
+from helpers_report import replayed
 
 from encgraph import figures
 from encgraph.figures import template
@@ -41,11 +42,6 @@ def measured(strategy: str, ms: float, *, request: int = 0, clock: str = "device
         load=Load(tokens=64),
         latency=Latency.of([ms], clock=clock),
     )
-
-
-def replayed(body: str, **ms: float) -> Measurement:
-    capacity = Capacity(tokens=64, items=8, patches=256, segments=8, longest_segment=256, frames=8)
-    return replace(measured(body, 3.0), request=None, capacity=capacity, numbers=ms)
 
 
 def every_figure() -> dict[str, go.Figure]:
@@ -290,14 +286,3 @@ def test_drawing_imports_neither_torch_nor_transformers() -> None:
         "sys.exit(any(m in sys.modules for m in ('torch', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_kernels_are_stacked_by_kind_the_slowest_body_on_top():
-    fast = replayed("fused", attention_ms=2.0, norms_ms=0.25, gelu_ms=0.5, norms_count=9.0)
-    slow = replayed("plain", attention_ms=2.0, norms_ms=1.0, gelu_ms=1.0, copies_ms=3.0)
-    drawn = figures.kernels_by_kind([fast, slow], 64)
-    bars = {bar.name: (bar.y, bar.x) for bar in drawn.data}
-    assert bars["norms and GELU"] == (("plain", "fused"), (2.0, 0.75))
-    assert bars["copies"][1] == (3.0, 0.0)
-    with pytest.raises(ValueError, match="no kernels of a graph of 128 tokens"):
-        figures.kernels_by_kind([fast, slow], 128)

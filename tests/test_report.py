@@ -17,6 +17,7 @@ from encgraph.facts import (
 )
 from encgraph.records import FallbackReason
 from encgraph.report import advice, headline, page
+from encgraph.report.text import mib, ms
 from encgraph.results import Memory
 
 EXAMPLES: dict[str, Callable[[], Report]] = {
@@ -88,6 +89,26 @@ def test_the_reference_backend_on_a_card_says_so_too() -> None:
     base = examples.card_report(count=5)
     said = words(replace(base, encoder=replace(base.encoder, backend="reference")))
     assert "those of the reference backend on this card (NVIDIA H200)" in said
+
+
+def test_a_card_report_puts_what_was_predicted_beside_what_was_measured() -> None:
+    base = examples.card_report()
+    assert base.packing and base.latencies and base.memory
+    said_before = replace(
+        examples.prediction(base.times), source="recorded", replay_rate=base.packing.replay_rate
+    )
+    report = replace(base, prediction=said_before)
+    _, faster, memory, _ = headline.verdicts(report)
+    mean = base.latencies.ours_wall.mean_ms
+    assert f"mean {ms(mean)}, predicted {ms(said_before.ours.mean_ms)}" in faster.lines
+    assert f"predicted {mib(said_before.memory.total_bytes)}" in memory.lines  # type: ignore[union-attr]
+    said = words(report)
+    assert "ours, predicted" in said and "eager, predicted" in said
+    assert "Predicted before the run: recorded." in said
+    other = replace(report, prediction=replace(said_before, replay_rate=0.25))
+    assert not any("predicted" in line for line in headline.verdicts(other)[1].lines)
+    assert "of another packing: predicted with 25% of items replayed" in words(other)
+    assert 'id="figure-prediction"' not in page.render(report)
 
 
 def test_the_headline_answers_the_four_questions() -> None:

@@ -13,8 +13,10 @@ from encgraph import (
     budgets,
     codec,
     graphs,
+    meters,
     packing,
     sizes,
+    store,
     strategies,
     study,
     systems,
@@ -117,7 +119,11 @@ def _run(
         calibrate=wanted.calibrate,
     )
     plan = plan or systems.plan(strategy, setting)
-    prediction = None if on_card else predicted(traffic, plan, setting.price(strategy), strategy)
+    costs = setting.price(strategy)
+    here = meters.environment(machine.dtype).gpu
+    # Of another card than the one that runs, a prediction beside measurements would mislead.
+    known = not on_card or costs.are_of(size.name, here)
+    prediction = predicted(traffic, plan, costs, strategy) if known else None
     options = study.Options(
         command=shlex.join(wanted.command),
         repeats=wanted.repeats or machine.repeats,
@@ -195,7 +201,7 @@ def predicted(
     )
     times = zip(traffic.requests, ours.by_request_ms, eager.by_request_ms, strict=True)
     return CardPrediction(
-        card=machines.DEFAULT_CARD.upper(),
+        card=store.slug(costs.gpu).upper() if costs.gpu else machines.DEFAULT_CARD.upper(),
         encoder=size.name,
         source=costs.source,
         recorded=costs.recorded,

@@ -27,7 +27,7 @@ from encgraph.cli.options import (
 def bench(  # noqa: PLR0913 - a parameter an option
     source: Source,
     encoder: EncoderName,
-    strategies: StrategyNames = "eager_varlen,vllm,encgraph_plain",
+    strategies: StrategyNames | None = None,
     backend: BackendName = None,
     fit_on: FitOn = None,
     count: Count = None,

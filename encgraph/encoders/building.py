@@ -12,8 +12,24 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 BIAS_STD = 0.02
+DRAWS = ("uniform_", "normal_", "kaiming_uniform_")
+"""What initialisations draw weights by, of tensors and of `torch.nn.init`; a CPU draws on one core."""
+
+
+class Undrawn(TorchFunctionMode):
+    """Inside, weights keep whatever their memory holds: seconds less where nobody reads them."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Skip a draw and run everything else."""
+        given = kwargs or {}
+        if getattr(func, "__name__", "") in DRAWS:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
 
 
 def empty(
@@ -27,7 +43,7 @@ def empty(
     """Build a module on a device with weights not yet written and computed buffers in place.
 
     Buffers that no file holds (rotary frequencies, float32 whatever the dtype) come from a small
-    twin built for real.
+    twin built for real, but for the weights, which nobody reads.
 
     Args:
         module_type: Class of transformers, built from a config alone.
@@ -46,7 +62,9 @@ def empty(
     for name, value in short.items():
         *path, leaf = name.split(".")
         setattr(reduce(getattr, path, smaller), leaf, value)
-    for name, buffer in module_type(smaller).named_buffers():
+    with Undrawn():
+        twin = module_type(smaller)
+    for name, buffer in twin.named_buffers():
         owner, _, leaf = name.rpartition(".")
         setattr(module.get_submodule(owner), leaf, buffer.to(device))
     return module

@@ -37,7 +37,7 @@ def latency(report: Report) -> tuple[Drawing, ...]:
     """
     if not report.on_card:
         return tuple(_prediction(report))
-    return (*_prediction(report), *_latencies(report), *_compared(report))
+    return (*_latencies(report), *_compared(report))
 
 
 def html(drawings: tuple[Drawing, ...]) -> Html:

@@ -7,7 +7,7 @@ from encgraph import regimes
 from encgraph.facts import Report
 from encgraph.regimes import Regime
 from encgraph.report import findings
-from encgraph.report.text import factor, mib, percent, plural
+from encgraph.report.text import factor, mib, ms, percent, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,7 @@ def _faster(report: Report) -> Verdict:
         tone={"Yes": "good", "No": "bad", "Even": "plain"}[answer],
         lines=(
             _over(len(report.times)),
+            *_expected(report),
             *_fit_lines(report),
             *(("no item was replayed",) if report.replayed_nothing else ()),
             *size_lines(regimes.by_size(report.times)),
@@ -90,6 +91,14 @@ def _faster(report: Report) -> Verdict:
 
 def _over(requests: int) -> str:
     return "mean over all requests" if requests != 1 else "1 request: no mean, no tail"
+
+
+def _expected(report: Report) -> tuple[str, ...]:
+    """The mean measured and the mean that was predicted of the same packing."""
+    prediction, found = report.prediction, report.latencies
+    if prediction is None or found is None or findings.other_packing(report):
+        return ()
+    return (f"mean {ms(found.ours_wall.mean_ms)}, predicted {ms(prediction.ours.mean_ms)}",)
 
 
 def _fit_lines(report: Report) -> tuple[str, ...]:
@@ -144,7 +153,8 @@ def _memory(report: Report) -> Verdict:
     memory = report.memory
     if memory is not None:
         peak = f"peak during capture {mib(memory.peak_bytes)}" if memory.peak_bytes else ""
-        lines = tuple(line for line in (*findings.parts(memory).split(", "), peak) if line)
+        said = f"predicted {mib(predicted.total_bytes)}" if predicted else ""
+        lines = tuple(line for line in (*findings.parts(memory).split(", "), peak, said) if line)
         return Verdict(question=question, answer=mib(memory.total_bytes), tone="plain", lines=lines)
     if predicted is not None and report.prediction is not None:
         of = f"{report.prediction.encoder} on {report.prediction.card}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from encgraph.facts import Report
-from encgraph.report import drawings, findings, sections
+from encgraph.report import drawings, findings, sections, timetables
 from encgraph.report.style import CSS
 from encgraph.report.text import Html, element, esc, join, prose
 
@@ -36,7 +36,7 @@ def render(report: Report) -> str:
         sections.change(report),
         sections.plan(report),
         _figures(report),
-        sections.latency(report),
+        timetables.measured(report),
         sections.fallbacks(report),
         sections.parity(report),
         sections.traffic(report),

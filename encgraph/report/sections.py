@@ -3,36 +3,26 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from encgraph import facts, regimes, tabular
-from encgraph.facts import CardPrediction, Report
-from encgraph.report import advice, findings, headline
+from encgraph import facts, tabular
+from encgraph.facts import Report
+from encgraph.report import advice, findings, headline, timetables
 from encgraph.report.text import (
     Html,
-    bare_ms,
     definitions,
     element,
     esc,
-    factor,
     join,
     mib,
+    paragraph,
     percent,
     plural,
     prose,
     seconds,
+    section,
     table,
 )
-from encgraph.results import Latency
 
 _SHARES = (("min", 0.0), ("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
-_LATENCY = ("ms", "mean", "p50", "p90", "p99", "worst")
-
-
-def _paragraph(text: str, css: str = "") -> Html:
-    return element("p", prose(text), css=css)
-
-
-def _section(title: str, *content: Html) -> Html:
-    return element("section", element("h2", esc(title)), *content)
 
 
 def notices(report: Report) -> Html:
@@ -42,7 +32,7 @@ def notices(report: Report) -> Html:
         found.append(_no_card(report))
     if not report.complete:
         text = f"Partial report: the run stopped before its end ({report.interrupted})."
-        found.append(element("aside", _paragraph(text), css="notice"))
+        found.append(element("aside", paragraph(text), css="notice"))
     return join(found)
 
 
@@ -55,37 +45,12 @@ def _no_card(report: Report) -> Html:
     )
     texts = [element("p", element("strong", esc(first)))]
     if report.prediction is None:
-        texts.append(_paragraph("Nothing was predicted for a card either.", "soft"))
+        texts.append(paragraph("Nothing was predicted for a card either.", "soft"))
         return element("aside", join(texts), css="notice")
-    texts.append(_paragraph(f"Beside it, a prediction: {report.prediction.source}.", "soft"))
+    texts.append(paragraph(f"Beside it, a prediction: {report.prediction.source}.", "soft"))
     if other := findings.other_packing(report):
-        texts.append(_paragraph(f"That prediction is {other}."))
-    return element("aside", element("div", *texts), _prediction(report.prediction), css="notice")
-
-
-def _prediction(prediction: CardPrediction) -> Html:
-    """The predicted latencies as a table, named as a prediction."""
-    kind = "recorded curve" if prediction.recorded else "modelled, nothing recorded"
-    title = (
-        f"Prediction for {prediction.encoder} on {prediction.card} ({kind}), "
-        f"{plural(prediction.ours.samples, 'request')}"
-    )
-    named = (
-        ("this plan", prediction.ours),
-        ("doubling budgets", prediction.doubling),
-        ("eager", prediction.eager),
-    )
-    rows = [_latency_row(name, latency) for name, latency in named if latency is not None]
-    return element(
-        "div",
-        element("p", element("strong", esc(title))),
-        element("div", table(_LATENCY, rows), css="scroll"),
-    )
-
-
-def _latency_row(name: str, latency: Latency) -> tuple[str, ...]:
-    times = (latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.worst_ms)
-    return (name, *(bare_ms(t) for t in times))
+        texts.append(paragraph(f"That prediction is {other}."))
+    return element("aside", element("div", *texts), timetables.predicted(report.prediction), css="notice")
 
 
 def header(report: Report) -> Html:
@@ -103,10 +68,10 @@ def header(report: Report) -> Html:
     packed = f"Packed by costs {encoder.costs}." if encoder.costs else ""
     return element(
         "header",
-        _paragraph(f"encgraph {report.encgraph} run report, {report.environment.utc}", "eyebrow"),
+        paragraph(f"encgraph {report.encgraph} run report, {report.environment.utc}", "eyebrow"),
         element("h1", esc(f"{encoder.name} over {traffic.name}")),
-        _paragraph(lead, "lead"),
-        _paragraph(packed, "soft") if packed else Html(""),
+        paragraph(lead, "lead"),
+        paragraph(packed, "soft") if packed else Html(""),
     )
 
 
@@ -124,8 +89,8 @@ def verdicts(report: Report) -> Html:
         *(
             element(
                 "div",
-                _paragraph(v.question, "question"),
-                _paragraph(v.answer, "answer"),
+                paragraph(v.question, "question"),
+                paragraph(v.answer, "answer"),
                 element("ul", *(element("li", prose(line)) for line in v.lines)),
                 css=f"verdict {v.tone}",
             )
@@ -151,7 +116,7 @@ def plan(report: Report) -> Html:
     """Each graph of the plan: why it is there, what became of it, how it was used."""
     if not report.plan.graphs:
         why = " ".join(report.plan.reasons) or "No reason was recorded."
-        return _section("Plan: no graphs", _paragraph(why))
+        return section("Plan: no graphs", paragraph(why))
     headers = ("budget", "items", "longest", "captured", "replays", "fill", "why it is there")
     note = (
         "Budget: output tokens a replay computes, padding included. Items: most in one replay. "
@@ -159,7 +124,7 @@ def plan(report: Report) -> Html:
     )
     rows = table(headers, _plan_rows(report), css="stack")
     count = plural(len(report.plan.graphs), "graph")
-    return _section(f"Plan: {count}", element("div", rows, css="scroll"), _paragraph(note, "soft"))
+    return section(f"Plan: {count}", element("div", rows, css="scroll"), paragraph(note, "soft"))
 
 
 def _plan_rows(report: Report) -> Iterable[tuple[str, ...]]:
@@ -192,61 +157,25 @@ def _captured(state: facts.GraphState | None) -> str:
     return f"yes{took}{size}"
 
 
-def latency(report: Report) -> Html:
-    """Latencies in numbers, overall and by size regime."""
-    if report.latencies is None:
-        return Html("")
-    named = (
-        ("ours, wall", report.latencies.ours_wall),
-        ("eager, wall", report.latencies.eager_wall),
-        ("ours, device", report.latencies.ours_device),
-        ("eager, device", report.latencies.eager_device),
-    )
-    overall = table(_LATENCY, [_latency_row(n, value) for n, value in named if value is not None])
-    wall = report.latencies.ours_wall
-    how = f"{plural(wall.samples, 'sample')} after {plural(wall.warmups, 'warm-up')}, interleaved."
-    if not report.on_card:
-        title = "Times of the reference backend: no statement about a card"
-        return _section(title, element("div", overall, css="scroll"), _paragraph(how, "soft"))
-    sizes = table(
-        ("tokens", "requests", "ours ms", "eager ms", "speedup"),
-        [
-            (
-                r.label,
-                f"{len(r.times):,}",
-                bare_ms(r.ours_ms),
-                bare_ms(r.eager_ms),
-                factor(r.speedup),
-            )
-            for r in regimes.by_size(report.times)
-        ],
-    )
-    tables = (element("div", part, css="scroll") for part in (overall, sizes))
-    how += " By size: means."
-    return _section(
-        "Latency in numbers", element("div", *tables, css="pair"), _paragraph(how, "soft")
-    )
-
-
 def fallbacks(report: Report) -> Html:
     """Fallbacks by reason."""
     if report.packing is None:
         return Html("")
     if not report.fallbacks:
-        return _section("Fallbacks", _paragraph("No item fell back."))
+        return section("Fallbacks", paragraph("No item fell back."))
     rows = [
         (f.reason.value, f"{f.items:,}", f"{f.tokens:,}", f"{f.largest_tokens:,}")
         for f in report.fallbacks
     ]
     headers = ("reason", "items", "tokens in all", "tokens of the largest step")
-    return _section("Fallbacks", element("div", table(headers, rows), css="scroll"))
+    return section("Fallbacks", element("div", table(headers, rows), css="scroll"))
 
 
 def parity(report: Report) -> Html:
     """What was compared and by which tolerance."""
     found = report.parity
     if found is None:
-        return _section("Parity", _paragraph("No output was compared with eager."))
+        return section("Parity", paragraph("No output was compared with eager."))
     poison = {None: "not tried", True: "passed: outputs unchanged", False: "failed"}
     pairs = (
         ("verdict", "passed" if found.passed else "failed"),
@@ -257,7 +186,7 @@ def parity(report: Report) -> Html:
         ("oracle", f"eager in {found.oracle_dtype}"),
         ("poisoned padding", poison[found.poison_passed]),
     )
-    return _section("Parity", definitions(pairs))
+    return section("Parity", definitions(pairs))
 
 
 def traffic(report: Report) -> Html:
@@ -269,13 +198,13 @@ def traffic(report: Report) -> Html:
         if values
     ]
     headers = ("tokens of each", "count", *(name for name, _ in _SHARES))
-    content = [_paragraph(f"Source: {seen.source}"), *(_paragraph(note) for note in seen.notes)]
+    content = [paragraph(f"Source: {seen.source}"), *(paragraph(note) for note in seen.notes)]
     content.append(element("div", table(headers, rows), css="scroll"))
     if seen.skipped:
         skipped = table(("file skipped", "why"), [(s.path, s.reason) for s in seen.skipped])
-        content.append(_paragraph(f"{plural(len(seen.skipped), 'file')} skipped:"))
+        content.append(paragraph(f"{plural(len(seen.skipped), 'file')} skipped:"))
         content.append(element("div", skipped, css="scroll"))
-    return _section("Traffic", *content)
+    return section("Traffic", *content)
 
 
 def environment(report: Report) -> Html:
@@ -294,7 +223,7 @@ def environment(report: Report) -> Html:
     )
     return join(
         [
-            _section("Environment", definitions(pairs)),
-            _section("How to reproduce", element("pre", esc(report.command))),
+            section("Environment", definitions(pairs)),
+            section("How to reproduce", element("pre", esc(report.command))),
         ]
     )

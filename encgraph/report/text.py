@@ -130,3 +130,13 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
     ('1 item', '2,000 items')
     """
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def paragraph(text: str, css: str = "") -> Html:
+    """A paragraph, numbers kept with their units."""
+    return element("p", prose(text), css=css)
+
+
+def section(title: str, *content: Html) -> Html:
+    """A section under its heading."""
+    return element("section", element("h2", esc(title)), *content)
