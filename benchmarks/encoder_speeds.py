@@ -74,7 +74,10 @@ def speeds(table: Table, family: str) -> Iterator[Measurement]:
             numbers = proven(right, runner.execute, batch)
             numbers["replays_count"] = float(sum(step.route is Route.REPLAY for step in steps))
             runner.observe = lambda step: nullcontext()
-            able = {name: run for name, run in systems.items() if has_room(run, batch)}
+            able = {name: run for name, run in systems.items() if runs(run, batch)}
+            for name in systems.keys() - able.keys():
+                said = {"failed_count": 1.0, "items_count": float(load.items)}
+                yield table.row(spec.name, name, load=load, numbers=said)
             latencies = timed(table, able, batch)
             yield from speed_rows(table, subject, load, latencies, numbers=numbers)
 
@@ -116,11 +119,11 @@ def exact(load: Load) -> Capacity:
     return Capacity(**{name: getattr(load, name) for name in DIMENSIONS})
 
 
-def has_room(run: measure.Execute, batch: Sequence[Input]) -> bool:
-    """Whether a system runs a batch in the card's memory: a mask of eager's may be too large."""
+def runs(run: measure.Execute, batch: Sequence[Input]) -> bool:
+    """Whether a system runs a batch: a mask of eager's may be too large for the card or a kernel."""
     try:
         run(batch)
-    except torch.OutOfMemoryError:
+    except RuntimeError:  # out of memory is one
         torch.cuda.empty_cache()
         return False
     return True

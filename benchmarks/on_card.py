@@ -96,12 +96,14 @@ STEPS = (
     _step(
         "first_token",
         240,
-        "benchmarks/time_to_first_token.py builtin:servegen --model qwen3-vl-8b --out data",
+        "benchmarks/time_to_first_token.py builtin:servegen --model qwen3-vl-8b "
+        "--seconds 175 --out data",
     ),
     _step(
         "first_token_2b",
         180,
-        "benchmarks/time_to_first_token.py builtin:servegen --model qwen3-vl-2b --out data",
+        "benchmarks/time_to_first_token.py builtin:servegen --model qwen3-vl-2b "
+        "--seconds 125 --out data",
     ),
     _step(
         "two_cards",

@@ -9,14 +9,31 @@ from pathlib import Path
 import pytest
 import torch
 
-from encgraph import sizes, store, strategies
+from encgraph import bench, first_token, sizes, store, strategies
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+FIRST_THEN_TERM = f"""
+import os, signal, sys
+sys.path.insert(0, {str(BENCHMARKS)!r})
+sys.argv = sys.argv[1:]
+import ladder
+
+def ending(values, about):
+    for index, value in enumerate(values):
+        if index == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        yield value
+
+ladder.until = lambda seconds: ending
+ladder.main()
+"""
+"""Ends the ladder by the signal that a time limit sends, once two requests are timed."""
 sys.path.insert(0, str(BENCHMARKS))
 import bars  # noqa: E402
 import data_parallel  # noqa: E402
 import inside_the_tower  # noqa: E402
 import sharded_systems  # noqa: E402
+import time_to_first_token  # noqa: E402
 import vllm_agreement  # noqa: E402
 import vllm_manager  # noqa: E402
 
@@ -77,17 +94,56 @@ def test_what_vllms_manager_returns_is_taken_apart_into_outputs_before_it_is_pro
     assert [one.shape for one in second.tensors] == [(1, 3), (1, 1), (1, 1)]
 
 
-def test_a_strategy_that_fails_to_be_captured_loses_no_time_of_those_before(tmp_path):
+def test_a_strategy_that_fails_to_be_captured_stops_no_other(tmp_path):
     command = (
         f"{BENCHMARKS / 'capture_time.py'} builtin:coco --cpu --encoder qwen3-vl-tiny "
         f"--priced-as qwen3-vl-8b --count 30 --graphs 1 --largest 128 "
-        f"--strategies encgraph_plain,no_such_strategy --out {tmp_path}"
+        f"--strategies compile_reduce_overhead,encgraph_plain --out {tmp_path}"
     )
     done = subprocess.run([sys.executable, *command.split()], capture_output=True, text=True)
     assert done.returncode != 0
-    assert "no_such_strategy" in done.stderr
+    assert "not made ready: compile_reduce_overhead;" in done.stderr
     kept = store.read(tmp_path / "capture-qwen3-vl-tiny.jsonl")
-    assert [m.numbers["warm_cache_count"] for m in kept] == [0, 1]
+    assert [(m.strategy, m.numbers["warm_cache_count"]) for m in kept] == [
+        ("encgraph_plain", 0),
+        ("encgraph_plain", 1),
+    ]
+
+
+def test_the_first_token_of_a_run_out_of_time_is_written_all_the_same(tmp_path, monkeypatch):
+    command = (
+        "time_to_first_token.py builtin:coco --cpu --model qwen3-vl-tiny --requests 4 --fit-count 20 "
+        f"--strategy vllm --largest 128 --length 2048 --concurrency 1 2 --repeats 1 --samples 1 --seconds 0 --out {tmp_path}"
+    )
+    monkeypatch.setattr(sys, "argv", command.split())
+    time_to_first_token.main()
+    [file] = tmp_path.glob("measurements/cpu/time_to_first_token-*.jsonl")
+    found = first_token.summaries(store.read(file))
+    assert {m.latency.samples for m in found} == {1}
+    assert {m.strategy for m in found} == {"eager", "encoder_graphs", "all_graphs", "cache_warm"}
+
+
+def test_a_ladder_that_is_told_to_end_writes_what_was_timed(tmp_path):
+    command = (
+        f"{BENCHMARKS / 'ladder.py'} builtin:coco --cpu --encoder qwen3-vl-tiny --fit-on builtin:coco "
+        "--fit-count 30 --largest 256 --count 4 --repeats 1 --runs 1 "
+        f"--strategies eager_varlen,encgraph_plain --out {tmp_path}"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", FIRST_THEN_TERM, *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    told, failed = process.communicate()
+    assert process.returncode == 1, failed
+    assert "interrupted" in failed
+    kept = bench.summaries(store.read(tmp_path / "bench-ladder-coco.jsonl"))
+    assert {name: m.latency.samples for name, m in kept.items()} == {
+        "eager_varlen": 2,
+        "encgraph_plain": 2,
+    }
+    assert [line.split()[0] for line in told.splitlines()] == ["eager_varlen", "encgraph_plain"]
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ def test_an_interrupted_record_keeps_its_budgets_beside_the_whole_curve(tmp_path
         (["--strategies", "eager_varlen"], rb"bench:.* [1-9]\d*/400", r"[1-9]\d* of 400 requests"),
         (
             ["--first-token", "--concurrency", "1"],
-            rb"concurrency 1:.* [1-9]\d*/400",
+            rb"batches:.* [1-9]\d*/400",
             r"[1-9]\d* batch",
         ),
     ],

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import BertModel
 
 from encgraph import sizes, store
 from encgraph.checks import suite
-from encgraph.encoders import registry
+from encgraph.encoders import registry, text_families
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -20,7 +22,13 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.fixture
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    names = ("encoder_table", "encoder_docs", "encoder_rows", "encoder_speeds")
+    names = (
+        "encoder_table",
+        "encoder_docs",
+        "encoder_rows",
+        "encoder_speeds",
+        "encoder_workers",
+    )
     yield {name: importlib.import_module(name) for name in names}
     for name in names:
         sys.modules.pop(name, None)
@@ -61,6 +69,8 @@ def test_every_family_passes_all_checks_that_apply_and_is_timed(family, run):
     assert [row.load.items for row in ours] == [1, 8, 32]
     assert [row.numbers["replays_count"] for row in ours] == [1, 1, 1]
     for row in ours:
+        assert row.numbers["proven_items_count"] == row.load.items
+        assert row.numbers["error_over_allowed_ratio"] <= 1
         rivals = [
             r.latency.p50_ms for r in speeds if r.load == row.load and r.strategy != "encgraph"
         ]
@@ -155,8 +165,8 @@ def test_a_system_without_room_for_a_batch_is_left_out(scripts):
     def too_large(batch):
         raise torch.OutOfMemoryError("a mask of 2 TiB")
 
-    assert not scripts["encoder_speeds"].has_room(too_large, [])
-    assert scripts["encoder_speeds"].has_room(lambda batch: [], [])
+    assert not scripts["encoder_speeds"].runs(too_large, [])
+    assert scripts["encoder_speeds"].runs(lambda batch: [], [])
 
 
 def test_an_unknown_family_is_refused(run, capsys):
@@ -191,3 +201,96 @@ def test_the_page_links_tests_and_pages_that_exist(scripts):
     for _, test in docs.LAYOUTS.values():
         assert (BENCHMARKS.parent / test).is_file()
     assert set(docs.LAYOUTS) == {size.layout for size in sizes.SIZES.values()}
+
+
+def test_an_eager_that_cannot_run_a_batch_is_a_failed_row_and_the_others_are_timed(
+    monkeypatch, run
+):
+    class Narrow(BertModel):
+        """The untouched module holds no batch of over 8 texts."""
+
+        def forward(self, **given):
+            if "attention_mask" in given and len(given["input_ids"]) > 8:
+                raise RuntimeError("mask too large")
+            return super().forward(**given)
+
+    family = replace(text_families.BERT, module_type=Narrow)
+    families = {**registry.FAMILIES, "bert": replace(registry.FAMILIES["bert"], build=family.build)}
+    monkeypatch.setattr(registry, "FAMILIES", families)
+    rows = run("--only", "bert", "--stages", "speed")
+    [failed] = [row for row in rows if row.numbers.get("failed_count")]
+    assert (failed.strategy, failed.load.items, failed.latency) == ("eager_stock", 32, None)
+    timed = {row.strategy: row for row in rows if row.latency and row.load.items == 32}
+    assert timed.keys() == {"encgraph", "eager"}
+    assert timed["encgraph"].numbers["speedup_ratio"] == (
+        timed["eager"].latency.p50_ms / timed["encgraph"].latency.p50_ms
+    )
+
+
+def test_a_wrong_answer_is_not_timed(scripts, monkeypatch, run, tmp_path):
+    class Wrong(BertModel):
+        """Gives zeros, but where the untouched module is asked."""
+
+        def forward(self, **given):
+            made = super().forward(**given)
+            packed = "cu_seq_lens_q" in given
+            made.last_hidden_state.mul_(0.0 if packed else 1.0)
+            return made
+
+    family = replace(text_families.BERT, module_type=Wrong)
+    families = {**registry.FAMILIES, "bert": replace(registry.FAMILIES["bert"], build=family.build)}
+    monkeypatch.setattr(registry, "FAMILIES", families)
+    rows = run("--only", "bert", "--stages", "speed")
+    assert [row.numbers.get("failed_count") for row in rows] == [None, 1]
+    assert not any(row.latency for row in rows)
+    assert (
+        "ParityError: encgraph: item 0 differs" in (tmp_path / "cpu" / "encoders.txt").read_text()
+    )
+
+
+def test_workers_check_first_and_what_is_timed_follows(run, capfd):
+    rows = run("--only", "clip,bert,siglip", "--workers", "2")
+    stages = ["checks" if row.strategy == "checks" else "speed" for row in rows]
+    assert stages == sorted(stages)
+    assert {row.encoder for row in rows[:3]} == {"bert-tiny", "clip-tiny", "siglip-tiny"}
+    assert all(row.numbers["failed_count"] == 0 for row in rows[:3])
+    assert sum("speedup_ratio" in row.numbers for row in rows) == 9
+    told = capfd.readouterr().out
+    assert told.count("checks: ") == 3 and told.count("speed: ") == 3
+
+
+def test_what_workers_leave_is_checked_last(scripts, run, monkeypatch, tmp_path):
+    dying = tmp_path / "dying.py"
+    dying.write_text("raise SystemExit(1)")
+    monkeypatch.setattr(scripts["encoder_workers"], "SCRIPT", dying)
+    rows = run("--only", "clip,bert", "--workers", "2")
+    stages = ["checks" if row.strategy == "checks" else "speed" for row in rows]
+    assert stages[-2:] == ["checks", "checks"] and set(stages[:-2]) == {"speed"}
+
+
+def test_workers_that_hang_are_ended(scripts, monkeypatch, tmp_path, capsys):
+    script, pids = scripts["encoder_workers"], tmp_path / "pids"
+    hanging = tmp_path / "hanging.py"
+    hanging.write_text(
+        f"import os, time\nopen({str(pids)!r}, 'a').write(f'{{os.getpid()}} ')\ntime.sleep(600)"
+    )
+    monkeypatch.setattr(script, "SCRIPT", hanging)
+    given = scripts["encoder_table"].parsed(["--tiny", "--workers", "2"])
+    script.check(given, ["clip", "bert"], seconds=1.0, grace_s=1.0)
+    assert "checks take too long" in capsys.readouterr().out
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def test_stages_that_there_are_not_are_refused(run, capsys):
+    with pytest.raises(SystemExit):
+        run("--stages", "speeds")
+    assert "--stages takes checks and speed, got 'speeds'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, [3]), (2, [2, 1]), (9, [1, 1, 1])])
+def test_families_go_to_workers_by_turns(scripts, workers, expected):
+    made = scripts["encoder_workers"].parts(["bert", "clip", "siglip"], workers)
+    assert [len(part) for part in made] == expected
+    assert sorted(family for part in made for family in part) == ["bert", "clip", "siglip"]

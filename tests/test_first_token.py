@@ -1,10 +1,14 @@
 """Time to first token of the tiny model on the reference backend: which lines come, and that they fit together."""
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
 from helpers import RULE, TINY, plan, reference
+from helpers_cli import TINY as TINY_NAMED
 from helpers_cli import error, passes, photos, read_json
 
 from encgraph import costs, first_token, loads, sizes, store
@@ -18,6 +22,7 @@ from encgraph.sizes import Grid
 from encgraph.systems import Setting
 from encgraph.traffic import Traffic
 
+Value = TypeVar("Value")
 SMALL = Load(concurrency=(1, 2), text_tokens=5, new_tokens=3, max_tokens=256, repeats=2, samples=2)
 WAYS = ["eager", "encoder_graphs", "all_graphs", "cache_warm"]
 CLIP = sizes.item(Grid(2, 16, 16), RULE, modality=Modality.VIDEO)
@@ -49,6 +54,42 @@ def test_every_way_has_a_line_a_batch_and_one_for_all(lines: list[Measurement]) 
     assert {m.traffic for m in lines} == {"mine"}
     assert {m.experiment for m in lines} == {"time_to_first_token-qwen3-vl-tiny"}
     assert {m.environment.gpu for m in lines} == {None}
+
+
+def test_a_run_cut_short_has_every_concurrency_and_its_batches_were_kept_as_they_came() -> None:
+    kept: list[list[Measurement]] = []
+
+    def three(batches: Iterable[Value], about: str) -> Iterator[Value]:
+        return islice(batches, 3)
+
+    made = first_token.run(
+        requests(*[(image(16, 16),)] * 4),
+        setting(),
+        plan=plan(64),
+        load=SMALL,
+        progress=three,
+        keep=kept.append,
+    )
+    found = {
+        way: [
+            (m.numbers["concurrency_count"], m.request)
+            for m in made
+            if m.strategy == way and m.request is not None
+        ]
+        for way in WAYS
+    }
+    assert list(found.values()) == [[(1, 0), (2, 0), (1, 1)]] * len(WAYS)
+    counts = [[m.latency.samples for m in first_token.summaries(one)[:: len(WAYS)]] for one in kept]
+    assert [c for c in counts if c] == [[1], [1, 1], [2, 1], [2, 1]]  # the last with the jitter
+    assert kept[-1] == made
+
+
+def test_batches_go_by_their_first_request_and_miss_none() -> None:
+    order = loads.order(37, (1, 4, 16))
+    starts = [count * index for count, index in order]
+    assert starts == sorted(starts)
+    assert len(set(order)) == len(order) == 37 + 9 + 2
+    assert {count for count, _ in order[:3]} == {1, 4, 16}
 
 
 def test_the_stages_make_up_the_first_token(lines: list[Measurement]) -> None:
@@ -135,6 +176,19 @@ def test_what_the_command_cannot_measure_is_refused_in_a_line() -> None:
     assert "of ['qwen3-vl-tiny'] alone" in error(*command, "qwen3-vl-8b")
     assert "1,4,16, got '1,,2'" in error(*command, "qwen3-vl-tiny", "--concurrency", "1,,2")
     assert "got '0'" in error(*command, "qwen3-vl-tiny", "--concurrency", "0")
+
+
+def test_options_that_would_change_nothing_are_refused() -> None:
+    command = ("bench", "builtin:coco", *TINY_NAMED, "--backend", "reference")
+    said = error(*command, "--first-token", "--strategies", "vllm")
+    assert said.startswith("--strategies cannot be chosen with --first-token, got 'vllm'")
+    said = error(*command, "--first-token", "--calibrate")
+    assert said.startswith("--calibrate has no effect with --first-token")
+    said = error(*command, "--concurrency", "4")
+    assert said.startswith("--concurrency is of --first-token, got '4' without it")
+    told = " ".join(passes("bench", "--help").split())
+    assert "eager_varlen,vllm,encgraph_plain" in told
+    assert "not by a recorded curve. Needs a card." in told
 
 
 def test_jitter_that_was_not_measured_is_said() -> None:

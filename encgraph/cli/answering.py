@@ -39,6 +39,7 @@ def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
     Raises:
         typer.Exit: With status 130 if it was interrupted; what was measured is kept.
     """
+    _check_unused(wanted)
     known = sorted(models.TEXT_SIZES)
     require(
         wanted.encoder in models.TEXT_SIZES,
@@ -71,6 +72,19 @@ def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
     if not on_card:
         output.line("latencies are the reference backend's on a CPU: no statement about a card")
     output.line(f"written: {file}")
+
+
+def _check_unused(wanted: Wanted) -> None:
+    """Refuse options that would change nothing here."""
+    require(
+        wanted.strategies is None,
+        f"--strategies cannot be chosen with --first-token, got {wanted.strategies!r}: it compares graphs "
+        "off, on, and cache warm, budgets as encgraph_plain fits them; leave one of the two out",
+    )
+    require(
+        not wanted.calibrate,
+        "--calibrate has no effect with --first-token, whose packing goes by no times; leave it out",
+    )
 
 
 def _measured(prepared: Prepared, load: Load) -> list[Measurement]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from encgraph import bench, meters, sizes, store, strategies
 from encgraph.cli import glossary, keeping, machines, output, pacing, planning, sources
 from encgraph.cli.machines import Machine
-from encgraph.cli.options import Backend
+from encgraph.cli.options import COMPARED, Backend
 from encgraph.cli.sources import Given
 from encgraph.errors import require
 from encgraph.report.text import plural
@@ -26,7 +26,8 @@ class Wanted:
 
     source: str
     encoder: str
-    strategies: str
+    strategies: str | None = None
+    """None: those of `options.COMPARED`."""
     backend: Backend | None = None
     fit_on: str | None = None
     count: int | None = None
@@ -92,7 +93,7 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         f"--max-graphs must be at least 1 to compare graphs, got {wanted.max_graphs!r}; to measure "
         "without graphs name eager_varlen among --strategies",
     )
-    chosen = strategies.chosen(wanted.strategies)
+    chosen = strategies.chosen(wanted.strategies or COMPARED)
     prepared = prepare(wanted, machines.chosen(wanted.backend))
     given, machine = prepared.given, prepared.machine
     try:

@@ -117,12 +117,14 @@ StrategyName = Annotated[
         "--strategy", help="Which system to run; named below.", autocompletion=_strategy_names
     ),
 ]
+COMPARED = "eager_varlen,vllm,encgraph_plain"
 StrategyNames = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--strategies",
-        help="Systems to compare, joined by commas; named below.",
+        help="Systems to compare, joined by commas; named below. Not with --first-token.",
         autocompletion=_strategy_names,
+        show_default=COMPARED,
     ),
 ]
 ExportForm = Annotated[
@@ -159,7 +161,8 @@ FirstToken = Annotated[
     bool,
     typer.Option(
         "--first-token",
-        help="Time a whole model to its first token instead: graphs off, on, and cache warm.",
+        help="Time a whole model to its first token instead: graphs off, on, and cache warm; budgets as "
+        "encgraph_plain fits them.",
     ),
 ]
 FitOn = Annotated[
@@ -175,7 +178,7 @@ Calibrate = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Pack by times measured on the captured graphs, not by a recorded curve.",
+        help="Pack by times measured on the captured graphs, not by a recorded curve. Needs a card.",
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write into.")]

@@ -22,12 +22,13 @@ from encgraph.cli.options import (
     Source,
     StrategyNames,
 )
+from encgraph.errors import require
 
 
 def bench(  # noqa: PLR0913 - a parameter an option
     source: Source,
     encoder: EncoderName,
-    strategies: StrategyNames | None = None,
+    strategies: StrategyNames = None,
     backend: BackendName = None,
     fit_on: FitOn = None,
     count: Count = None,
@@ -68,8 +69,12 @@ def bench(  # noqa: PLR0913 - a parameter an option
     )
     if first_token:
         answering.show(wanted, concurrency=concurrency, as_json=as_json)
-    else:
-        benching.show(wanted, as_json=as_json)
+        return
+    require(
+        concurrency is None,
+        f"--concurrency is of --first-token, got {concurrency!r} without it; add it or leave that out",
+    )
+    benching.show(wanted, as_json=as_json)
 
 
 def record(  # noqa: PLR0913 - a parameter an option
