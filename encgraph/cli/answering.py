@@ -1,8 +1,9 @@
 """Measure the time to first token of a whole model and write it: `bench --first-token`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from encgraph import first_token, handles, store, strategies, systems, tabular
+from encgraph import first_token, handles, store, strategies, systems, tabular, traffic
 from encgraph.cli import benching, keeping, machines, output, pacing
 from encgraph.cli.benching import Prepared, Wanted
 from encgraph.errors import require
@@ -13,6 +14,8 @@ from encgraph.results import Interrupted, Measurement
 
 CPU_SAMPLES, CARD_SAMPLES = 10, 50
 """Of the jitter; few on a CPU, which proves no latency."""
+BUILTIN_COUNT = 64
+"""Requests of a built-in traffic on a card: each is answered several times for each way to run."""
 CPU_CONCURRENCY, CARD_CONCURRENCY = "1,4", "1,4,16"
 
 
@@ -54,7 +57,8 @@ def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
         f"got {wanted.encoder!r}",
     )
     counts = numbers(concurrency or (CARD_CONCURRENCY if on_card else CPU_CONCURRENCY))
-    prepared = benching.prepare(wanted, machine)
+    few = BUILTIN_COUNT if on_card and wanted.source.startswith(traffic.BUILTIN) else None
+    prepared = benching.prepare(replace(wanted, count=wanted.count or few), machine)
     load = Load(
         concurrency=counts,
         repeats=wanted.repeats or machine.repeats,

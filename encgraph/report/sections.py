@@ -50,7 +50,9 @@ def _no_card(report: Report) -> Html:
     texts.append(paragraph(f"Beside it, a prediction: {report.prediction.source}.", "soft"))
     if other := findings.other_packing(report):
         texts.append(paragraph(f"That prediction is {other}."))
-    return element("aside", element("div", *texts), timetables.predicted(report.prediction), css="notice")
+    return element(
+        "aside", element("div", *texts), timetables.predicted(report.prediction), css="notice"
+    )
 
 
 def header(report: Report) -> Html:
