@@ -1,9 +1,11 @@
 """What README says was measured is what the records say, and what it names exists."""
 
+import hashlib
 import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.main import get_command
 
 from encgraph import bench, store
@@ -82,6 +84,13 @@ def test_the_reference_system_agrees_with_its_manager_as_far_as_said():
     ours, theirs = lines["vllm"], lines["vllm_manager"]
     assert abs(ours.latency.mean_ms / theirs.latency.mean_ms - 1) < 0.01
     assert abs(ours.numbers["device_bytes"] / theirs.numbers["device_bytes"] - 1) < 0.04
+
+
+def test_the_picture_is_of_the_record_that_it_names():
+    record = re.search(r"the record is\n`(data/measurements/[\w./-]+)`", README)
+    picture = re.search(r"!\[[^]]*\]\((docs/[\w.]+\.png)\)", README)
+    text = Image.open(ROOT / picture[1]).text
+    assert text["record-sha256"] == hashlib.sha256((ROOT / record[1]).read_bytes()).hexdigest()
 
 
 def test_every_command_named_exists():
