@@ -17,7 +17,7 @@ from bars import until
 
 from encgraph import cards, first_token, handles, sizes, store, strategies, systems, traffic
 from encgraph.loads import Load
-from encgraph.model_runner import models
+from encgraph.model_runner import text_sizes
 from encgraph.results import Measurement
 from encgraph.systems import Setting
 
@@ -55,7 +55,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("traffic")
-    parser.add_argument("--model", default="qwen3-vl-2b", choices=sorted(models.TEXT_SIZES))
+    parser.add_argument("--model", default="qwen3-vl-2b", choices=sorted(text_sizes.TEXT_SIZES))
     parser.add_argument("--strategy", default="encgraph_plain", help="whose plan is captured")
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--fit-count", type=int, default=2000)

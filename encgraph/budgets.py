@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from encgraph import sizes
 from encgraph.costs import Costs
-from encgraph.errors import require
+from encgraph.errors import MOST_GRAPHS, MOST_TOKENS, require, whole
 from encgraph.fitting import judging, repacking
 from encgraph.fitting.judging import Prediction, judge
 from encgraph.fitting.posing import Limits
@@ -54,7 +54,7 @@ def doubling(
         frames: Most temporal steps a replay; 0 for images only.
 
     Raises:
-        ValueError: If the range is empty or items is not within 1..smallest.
+        ValueError: If the range is empty, items is not within 1..smallest, or one is no whole number.
 
     Source:
         The budget rule of vLLM 0.33's encoder graphs.
@@ -63,11 +63,13 @@ def doubling(
     >>> plan.token_budgets, plan.graphs[0].items
     ((64, 128, 200), 3)
     """
+    smallest = whole("smallest", smallest, most=MOST_TOKENS)
+    largest = whole("largest", largest, most=MOST_TOKENS)
+    frames = whole("frames", frames, least=0, most=MOST_TOKENS)
     require(
-        1 <= smallest <= largest,
+        smallest <= largest,
         f"budgets must satisfy 1 <= smallest <= largest, got {smallest!r} and {largest!r}",
     )
-    require(frames >= 0, f"frames must be at least 0, got {frames!r}")
     if items is None:
         items = min(largest // smallest, smallest)
         if items == 1:
@@ -75,8 +77,9 @@ def doubling(
                 f"budgets {smallest}..{largest} hold 1 item a replay; pass items to share replays",
                 stacklevel=2,
             )
+    items = whole("items", items)
     require(
-        1 <= items <= smallest,
+        items <= smallest,
         f"items must be within 1..{smallest} (the smallest budget), got {items!r}",
     )
     budgets = [smallest]
@@ -119,10 +122,11 @@ def quantile(
         weights: How often each request counts; once by default.
 
     Raises:
-        ValueError: If there are no requests or count is under 1.
+        ValueError: If there are no requests, or count or items is no whole number within limits.
     """
     judging.check(requests, weights)
-    require(count >= 1, f"count must be at least 1, got {count!r}")
+    count = whole("count", count, most=MOST_GRAPHS)
+    items = None if items is None else whole("items", items, most=MOST_TOKENS)
     return _at_quantiles(_seen(requests, weights), count, target=target, items=items)
 
 
@@ -259,7 +263,7 @@ def _baselines(
     uppers = {smallest * 2**k for k in range(1, most)} | {largest, REASONABLE_TOKENS}
     frames = seen.frames if seen.frames > seen.items else 0
     for upper in sorted(uppers):
-        if smallest <= upper < 4 * max(largest, REASONABLE_TOKENS):
+        if smallest <= upper < min(4 * max(largest, REASONABLE_TOKENS), MOST_TOKENS):
             cap = min(limits.items or max(upper // smallest, 1), smallest)
             found.append(doubling(smallest, upper, target=target, items=cap, frames=frames))
     return [plan for plan in found if len(plan.graphs) <= most]

@@ -9,16 +9,18 @@ import re
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
 from encgraph import broken, memory
 from encgraph.attention import measured
-from encgraph.encoders.protocol import Buffers, Encoder
+from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput
+from encgraph.errors import CaptureError
 from encgraph.records import Capacity
 from encgraph.results import Memory
 
@@ -43,6 +45,8 @@ class BudgetGraph:
     buffers: Buffers
     output: Tensor
     """(B, widths side by side), in the encoder's dtype."""
+    widths: tuple[int, ...] = ()
+    """Of each output, main first; empty for one output alone."""
     is_staged: bool = False
     """Whether outputs are joined in the pool and then copied, as vLLM does, or joined in place."""
     graph: torch.cuda.CUDAGraph | None = None
@@ -61,12 +65,36 @@ class BudgetGraph:
 
 
 def run(encoder: Encoder, graph: BudgetGraph) -> None:
-    """One forward into the output rows: what a graph records."""
+    """One forward into the output rows: what a graph records.
+
+    Raises:
+        CaptureError: If it returns other rows or widths than the capacity's; `out=` would resize.
+    """
     output = encoder.forward(graph.buffers, graph.capacity)
+    rows, width = graph.output.shape
+    wrong = misshapen(output, rows, graph.widths or (width,))
+    if wrong:
+        raise CaptureError(wrong)
     if graph.is_staged:
         graph.output.copy_(torch.cat(output.tensors, dim=1))
     else:
         torch.cat(output.tensors, dim=1, out=graph.output)
+
+
+def misshapen(output: object, rows: int, widths: Sequence[int]) -> str | None:
+    """What is wrong with type, rows or widths of what a forward returned; None if nothing is."""
+    if not isinstance(output, EncoderOutput):
+        return f"forward must return an EncoderOutput, got {type(output).__name__}"
+    expected = [(rows, width) for width in widths]
+    shapes = [tuple(tensor.shape) for tensor in output.tensors]
+    if shapes == expected:
+        return None
+    pairs = enumerate(zip_longest(expected, shapes))
+    wrong = ["main" if i == 0 else f"extra[{i - 1}]" for i, (a, b) in pairs if a != b]
+    return (
+        f"forward must return all rows of the capacity, {expected}, got {shapes}; "
+        f"look at {' and '.join(wrong)}"
+    )
 
 
 def _settle(encoder: Encoder, graph: BudgetGraph) -> None:
@@ -179,6 +207,8 @@ def explain(error: BaseException, capacity: Capacity | None = None) -> str:
         The error with the deepest line of model code, which is what a reader can change; for memory
         that ran out, the budget, what it asked for and what was free.
     """
+    if isinstance(error, CaptureError):
+        return str(error)
     causes = list(_causes(error))
     short = next((e for e in causes if isinstance(e, torch.OutOfMemoryError)), None)
     if short is not None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from encgraph import costs, curves, store
+from encgraph import costs, curves, sizes, store
 from encgraph.costs import Costs
 from encgraph.curves import Kernels
 from encgraph.errors import require
@@ -43,8 +43,9 @@ def price(
         The recorded curve's fit; without one, arithmetic whose source says "modelled".
 
     Raises:
-        ValueError: If the card is unknown, or that attention was not recorded on it.
+        ValueError: If the card is unknown, that attention was not recorded on it, or the size is none.
     """
+    size = sizes.given(size)
     cards = known()
     require(
         on in cards or not cards,
@@ -58,7 +59,7 @@ def price(
 
 def recorded(size: EncoderSize, on: str) -> tuple[Measurement, ...]:
     """The points on record for an encoder on a card; none if it was never recorded."""
-    name = curves.experiment(size.name)
+    name = curves.experiment(sizes.given(size).name)
     if on not in store.gpus() or name not in store.experiments(on):
         return ()
     return store.load(on, name)

@@ -7,6 +7,7 @@ beats reading half of it.
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 import cattrs
@@ -16,6 +17,28 @@ from cattrs.preconf.json import make_converter
 Record = TypeVar("Record")
 
 _converter = make_converter(forbid_extra_keys=True)
+
+
+_WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+}
+
+
+def _taken(value: Any, wanted: type) -> Any:
+    """Take only what is of the type itself; cattrs would convert "300", 1.5 or "no"."""
+    if type(value) is wanted:
+        return value
+    if wanted is float and type(value) is int:
+        return float(value)
+    raise ValueError(f"must be {_WORDS[wanted]}, got {value!r:.40}")
+
+
+for _kind in _WORDS:
+    _converter.register_structure_hook(_kind, _taken)
+_converter.register_structure_hook(StrEnum, lambda value, kind: kind(value))
 
 
 def _explain(error: BaseException, kind: type | None) -> str:

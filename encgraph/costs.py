@@ -18,10 +18,13 @@ A `Costs` is either recorded on a card or modelled by arithmetic, and says which
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from itertools import pairwise
+from math import ceil, isfinite
 from typing import Self
 
+from encgraph.errors import require
 from encgraph.records import Capacity, Load, Plan
 from encgraph.results import Memory
 from encgraph.sizes import EncoderSize
@@ -32,6 +35,16 @@ H200_BF16_TFLOPS = 790.0
 """Matrix-product rate on random bf16 data; what an H200 was measured to do."""
 
 
+def _check(owner: str, numbers: Mapping[str, Sequence[float]]) -> None:
+    """Refuse what is no cost: one comparison with NaN makes any plan look best."""
+    for name, values in numbers.items():
+        wrong = [value for value in values if not (isfinite(value) and value >= 0)]
+        require(
+            not wrong,
+            f"{name} of {owner} must be finite and at least 0, got {wrong[:1]!r}; record or fit it anew",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """Milliseconds against patches: linear between points, and beyond the last two."""
@@ -39,6 +52,20 @@ class Curve:
     patches: tuple[int, ...]
     """Strictly increasing."""
     ms: tuple[float, ...]
+    """One for each number of patches."""
+
+    def __post_init__(self) -> None:
+        """Refuse points that are no curve."""
+        patches, ms = self.patches, self.ms
+        require(
+            0 < len(patches) == len(ms),
+            f"a curve must have a time for each number of patches, got {len(patches)} and {len(ms)}",
+        )
+        _check("a curve", {"patches": patches, "ms": ms})
+        require(
+            all(low < high for low, high in pairwise(patches)),
+            f"patches of a curve must be strictly increasing, got {patches!r}",
+        )
 
     def at(self, patches: float) -> float:
         """Milliseconds at a number of patches; below the first point, the first point."""
@@ -89,6 +116,28 @@ class Costs:
     driver_bytes_per_graph: float
     private_slabs: bool = False
     """Whether each graph has static buffers of its own, as vLLM's have, instead of shared views."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that would plan wrongly; scatter about a mean may be negative."""
+        numbers = {
+            "square_ms": self.square_ms,
+            "block_ms": self.block_ms,
+            "patch_ms": self.patch_ms,
+            "item_ms": self.item_ms,
+            "step_ms": self.step_ms,
+            "request_ms": self.request_ms,
+            "eager_square_ms": self.eager_square_ms,
+            "eager_item_ms": self.eager_item_ms,
+            "eager_floor_ms": self.eager_floor_ms,
+            "row_bytes": self.row_bytes,
+            "pool_bytes_per_patch": self.pool_bytes_per_patch,
+            "pool_bytes_per_graph": self.pool_bytes_per_graph,
+            "driver_bytes_per_graph": self.driver_bytes_per_graph,
+        }
+        _check("costs", {name: (value,) for name, value in numbers.items()})
+        # a host-bound run is the mean and its scatter together: a time, hence not negative
+        runs = tuple(self.eager_floor_ms + off for off in self.eager_spread_ms)
+        _check("costs", {"eager_floor_ms plus each of eager_spread_ms": runs})
 
     def capacity_ms(self, capacity: Capacity) -> float:
         """What replaying a capacity costs whatever is in it."""

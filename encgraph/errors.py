@@ -2,6 +2,20 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
+
+MOST = 999_999_999
+"""Largest number of anything a caller may ask for."""
+MOST_REQUESTS = 1_000_000
+"""Most requests of a traffic to draw or keep; a million takes some 500 MB."""
+MOST_TOKENS = 10_000_000
+"""Largest token budget to ask for."""
+MOST_SEED = 2**63 - 1
+"""Largest seed that numpy and torch both take."""
+MOST_BYTES = 10**15
+"""Most memory to ask for."""
+MOST_GRAPHS = 128
+"""Most graphs of a plan to ask for."""
 
 
 class CaptureError(RuntimeError):
@@ -30,3 +44,34 @@ def require(holds: bool, message: str) -> None:
     """Raise ValueError with the message unless the condition holds."""
     if not holds:
         raise ValueError(message)
+
+
+def whole(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:
+    """A whole number within limits, as a plain integer; numpy's are taken, booleans are not.
+
+    Raises:
+        ValueError: If it is no such number; says which by name.
+
+    >>> whole("items", 3)
+    3
+    """
+    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    if number is None or not least <= number <= most:
+        bound = (
+            f"at most {most:,}" if number is not None and number > most else f"at least {least:,}"
+        )
+        kind = "a whole number of " if number is None else ""
+        raise ValueError(f"{name} must be {kind}{bound}, got {value!r:.40}")
+    return number
+
+
+def settle(record: object, kind: str, names: Iterable[str], *, least: int = 1) -> None:
+    """Make fields of a frozen record plain integers, or refuse the first that is no whole number.
+
+    Raises:
+        ValueError: If one is no such number; says which by name.
+    """
+    for name in names:
+        value = getattr(record, name)
+        if type(value) is not int or not least <= value <= MOST:
+            object.__setattr__(record, name, whole(f"{name} of {kind}", value, least=least))

@@ -253,6 +253,7 @@ def _allocate(encoder: Encoder, capacity: Capacity) -> BudgetGraph:
         capacity=capacity,
         buffers=encoder.buffers(capacity, spec.device, spec.dtype),
         output=torch.zeros(rows, device=spec.device, dtype=spec.dtype),
+        widths=spec.widths,
     )
 
 

@@ -268,11 +268,11 @@ def _allocate(
     encoder: Encoder, plan: Plan, slabs: str
 ) -> tuple[list[BudgetGraph], tuple[Tensor, ...]]:
     """Static tensors of every graph: views of one slab each, or tensors of their own."""
-    spec, width = encoder.spec, sum(encoder.spec.widths)
+    spec, widths, staged = encoder.spec, encoder.spec.widths, slabs == "private"
 
     def tensors(capacity: Capacity) -> dict[str, Tensor]:
         made = dict(encoder.buffers(capacity, spec.device, spec.dtype))
-        rows = (spec.rows(capacity), width)
+        rows = (spec.rows(capacity), sum(widths))
         return made | {"output": torch.zeros(rows, device=spec.device, dtype=spec.dtype)}
 
     def views(capacity: Capacity) -> dict[str, Tensor]:
@@ -280,11 +280,11 @@ def _allocate(
         seen = {name: shared[name][: shape.shape[0]] for name, shape in shapes.items()}
         return seen | {"output": shared["output"][: spec.rows(capacity)]}
 
-    shared = tensors(plan.largest()) if slabs == "shared" else {}
-    each = [views(c) if shared else tensors(c) for c in plan.graphs]
+    shared = {} if staged else tensors(plan.largest())
+    each = [tensors(c) if staged else views(c) for c in plan.graphs]
     graphs = [
-        BudgetGraph(capacity=c, output=named.pop("output"), buffers=named, is_staged=not shared)
-        for c, named in zip(plan.graphs, each, strict=True)
+        BudgetGraph(capacity=c, output=t.pop("output"), widths=widths, buffers=t, is_staged=staged)
+        for c, t in zip(plan.graphs, each, strict=True)
     ]
     each_own = (t for g in graphs for t in (*g.buffers.values(), g.output))
     return graphs, tuple(shared.values()) or tuple(each_own)

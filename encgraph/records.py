@@ -1,7 +1,6 @@
 """Facts that flow through the pipeline: frozen, without tensors, compared by value, JSON in and out.
 
-A record refuses contradictions when it is built, so every later stage may trust it. `codec` takes
-records to JSON and back; `results` holds the records of what was measured.
+A record refuses contradictions when it is built, so every later stage may trust it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +10,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Self
 
-from encgraph.errors import require
+from encgraph.errors import MOST, require, settle
 from encgraph.tabular import Showing
 
 SCHEMA = 1
@@ -75,10 +74,19 @@ class Item:
     """Index of the request it belongs to."""
 
     def __post_init__(self) -> None:
-        if min(self.tokens, self.patches, self.segments, self.frames) < 1:
-            for name in ("tokens", "patches", "segments", "frames"):
-                value = getattr(self, name)
-                require(value >= 1, f"an item must have at least 1 of {name}, got {value!r}")
+        # Planning builds many: comparisons call nothing, and only what fails them is settled by name.
+        if not (
+            type(self.tokens) is type(self.patches) is type(self.segments) is int
+            and type(self.frames) is type(self.longest_segment) is type(self.request) is int
+            and 0 < self.tokens <= MOST >= self.patches > 0
+            and 0 < self.segments <= MOST >= self.frames > 0
+            and 0 <= self.longest_segment <= MOST >= self.request >= 0
+            and (self.width is None or (type(self.width) is int and 0 < self.width <= MOST))
+            and (self.height is None or (type(self.height) is int and 0 < self.height <= MOST))
+        ):
+            sides = [name for name in ("width", "height") if getattr(self, name) is not None]
+            settle(self, "an item", ("tokens", "patches", "segments", "frames", *sides))
+            settle(self, "an item", ("longest_segment", "request"), least=0)
         if self.longest_segment == 0:
             object.__setattr__(self, "longest_segment", -(-self.patches // self.segments))
 
@@ -143,13 +151,10 @@ class Capacity:
     frames: int
 
     def __post_init__(self) -> None:
-        for name in DIMENSIONS:
-            value = getattr(self, name)
-            require(value >= 1, f"a capacity must have at least 1 of {name}, got {value!r}")
-        require(
-            self.items <= self.tokens,
-            f"a budget of {self.tokens!r} tokens cannot hold {self.items!r} items; lower items",
-        )
+        settle(self, "a capacity", DIMENSIONS)
+        if self.items > self.tokens:
+            over = f"a budget of {self.tokens!r} tokens cannot hold {self.items!r} items"
+            raise ValueError(f"{over}; lower items")
 
     def holds(self, load: Load) -> bool:
         """Whether a load fits in every dimension."""
@@ -188,15 +193,11 @@ class Plan(Showing):
         keys = [(c.tokens, c.items, c.longest_segment, c.patches) for c in self.graphs]
         rising, budgets = all(a < b for a, b in pairwise(keys)), [c.tokens for c in self.graphs]
         require(rising, f"token budgets must be strictly increasing, got {budgets!r}")
-        expected = len(self.graphs) or len(self.reasons)
-        require(
-            not self.reasons or len(self.reasons) == expected,
-            f"a plan needs one reason a graph, got {len(self.reasons)} for {len(self.graphs)}",
-        )
-        require(
-            self.schema <= SCHEMA,
-            f"plan schema {self.schema!r} is newer than this release reads ({SCHEMA}); upgrade encgraph",
-        )
+        graphs, reasons = len(self.graphs), len(self.reasons)
+        alike = reasons in (0, graphs or reasons)
+        require(alike, f"a plan needs one reason a graph, got {reasons} for {graphs}")
+        newer = f"plan schema {self.schema!r} is newer than this release reads ({SCHEMA})"
+        require(self.schema <= SCHEMA, f"{newer}; upgrade encgraph")
 
     @property
     def token_budgets(self) -> tuple[int, ...]:
@@ -268,8 +269,7 @@ class Packing(Showing):
     def replay_rate(self) -> float:
         """Items replayed over items, 0 to 1; 0 for an empty batch."""
         replayed = sum(len(b.items) for b in self.bins)
-        total = replayed + len(self.fallback)
-        return replayed / total if total else 0.0
+        return replayed / (replayed + len(self.fallback)) if replayed else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from encgraph.errors import nearest, require
 from encgraph.published import audio, glm4v, images, pixtral, qwen_vl, text, tiles
 from encgraph.published.qwen_vl import QWEN3_VL_RULE as QWEN3_VL_RULE
 from encgraph.published.qwen_vl import TINY as TINY
-from encgraph.records import Capacity, Item, Modality
+from encgraph.records import Capacity, Item, Modality, Plan
 from encgraph.resizing import image_grid as image_grid
 from encgraph.resizing import video_grid as video_grid
 from encgraph.rules import MAX_ASPECT as MAX_ASPECT
@@ -40,12 +40,26 @@ def named(name: str) -> EncoderSize:
     Raises:
         ValueError: If there is none of that name; suggests the nearest three.
     """
+    require(isinstance(name, str), f"encoder must be a name, got {name!r:.60}")
     if name in SIZES:
         return SIZES[name]
     raise ValueError(
         f"encoder must be a published size, got {name!r}; {nearest(name, SIZES)}"
         "`encgraph encoders` lists them all"
     )
+
+
+def given(size: EncoderSize) -> EncoderSize:
+    """The size itself.
+
+    Raises:
+        ValueError: If it is something else, such as the name of a size.
+    """
+    require(
+        isinstance(size, EncoderSize),
+        f"size must be an EncoderSize, got {size!r:.60}; `sizes.named` finds one by its name",
+    )
+    return size
 
 
 def near_square_grid(tokens: int, rule: TokenRule) -> Grid:
@@ -151,6 +165,36 @@ def capacity(
         longest_segment=min(longest_segment, whole) or whole,
         frames=steps,
     )
+
+
+def check_plan(plan: Plan, rule: TokenRule) -> None:
+    """Refuse a plan whose limits contradict each other by an encoder's rule.
+
+    Raises:
+        ValueError: If the patches of a graph are not those of its tokens, or its segments or frames
+            cannot hold its items; says what is needed.
+    """
+    for capacity in plan.graphs:
+        _check_capacity(capacity, rule)
+
+
+def _check_capacity(capacity: Capacity, rule: TokenRule) -> None:
+    tokens, slot = capacity.tokens, rule.slot_tokens
+    if slot and tokens % slot:
+        return  # slots are as many as the items then, and the budget is of the rows that come out
+    budget = f"a budget of {tokens:,} tokens"
+    rows = tokens * rule.merge_area + capacity.items * rule.prefix
+    needed = _slotted_capacity(tokens, rule).patches if slot else rows
+    require(
+        capacity.patches == needed,
+        f"{budget} needs {needed:,} patches, the plan says {capacity.patches:,}",
+    )
+    for name, held in (("segments", capacity.segments), ("frames", capacity.frames)):
+        require(
+            held >= capacity.items,
+            f"{budget} for {capacity.items:,} items needs at least as many {name}, "
+            f"the plan says {held:,}",
+        )
 
 
 def _slotted_capacity(tokens: int, rule: TokenRule) -> Capacity:

@@ -8,6 +8,9 @@ from typing import Literal
 
 from encgraph.errors import nearest
 
+UNPLANNED = (None, "exact", "compile")
+"""Kinds of plan that name no budgets."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:

@@ -26,7 +26,7 @@ from encgraph.layouts import Keep
 from encgraph.records import Item, Plan
 from encgraph.runner import EncoderRunner
 from encgraph.sizes import EncoderSize
-from encgraph.strategies import Strategy
+from encgraph.strategies import UNPLANNED, Strategy
 from encgraph.traffic import Traffic
 
 Value = TypeVar("Value")
@@ -34,8 +34,6 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps an iterable and says what it is about."""
 TUNED_ITEMS = 8
 """The one item cap of `vllm_tuned`."""
-UNPLANNED = (None, "exact", "compile")
-"""Kinds of plan that name no budgets."""
 FITTED = ("fitted", "exact_items")
 """Kinds of plan whose budgets follow the requests to fit on."""
 VLLM_ITEMS = 64

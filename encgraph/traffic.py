@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from encgraph import summaries
-from encgraph.errors import require
+from encgraph import sizes, summaries
+from encgraph.errors import MOST_REQUESTS, MOST_SEED, require, whole
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize
 from encgraph.sources import profiles, reading
@@ -100,9 +100,9 @@ class Traffic:
         """Keep this many requests, chosen at random and in order; all if there are no more.
 
         Raises:
-            ValueError: If count is under 1.
+            ValueError: If count is no whole number of at least 1.
         """
-        require(count >= 1, f"count must be at least 1, got {count!r}")
+        count = whole("count", count)
         total = len(self.requests)
         if count >= total:
             short = f"{count} requests were asked for, the source has {total}"
@@ -153,7 +153,9 @@ def read(
     Raises:
         ValueError: If the source does not exist, is malformed or holds nothing that can be read.
     """
-    require(count is None or count >= 1, f"count must be at least 1, got {count!r}")
+    size = sizes.given(size)
+    seed = whole("seed", seed, least=0, most=MOST_SEED)
+    count = None if count is None else whole("count", count, most=MOST_REQUESTS)
     text = str(source)
     if text.startswith(BUILTIN):
         _check_modality(text, size)

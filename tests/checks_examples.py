@@ -123,10 +123,19 @@ class Toy:
         return [EncoderOutput(main=rows) for rows in self.module(packed, lengths).split(lengths)]
 
     def stock(self):
-        return Toy(self.module)
+        return Untouched(self.module)
 
     def oracle(self):
-        return Toy(copy.deepcopy(self.module).float())
+        return Untouched(copy.deepcopy(self.module).float())
+
+
+class Untouched(Toy):
+    """The tower as it is, an item at a time."""
+
+    @torch.no_grad()
+    def eager(self, inputs):
+        pixels = [value.pixels.to(self.spec.dtype) for value in inputs]
+        return [EncoderOutput(main=self.module(each, [len(each)])) for each in pixels]
 
 
 def make_inputs(wanted, seed):
@@ -267,7 +276,7 @@ class WatchesNothing(Toy):
         return Toy(self.hidden).eager(inputs)
 
     def stock(self):
-        return Toy(self.hidden)
+        return Untouched(self.hidden)
 
 
 class Begun:

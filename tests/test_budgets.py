@@ -36,10 +36,14 @@ def test_a_range_of_one_budget_warns_that_items_do_not_share() -> None:
 @pytest.mark.parametrize(
     ("smallest", "largest", "items", "message"),
     [
-        (0, 64, None, "1 <= smallest <= largest, got 0 and 64"),
+        (0, 64, None, "smallest must be at least 1, got 0"),
         (128, 64, None, "1 <= smallest <= largest, got 128 and 64"),
         (64, 4096, 128, r"items must be within 1..64 \(the smallest budget\), got 128"),
-        (64, 4096, 0, "items must be within 1..64"),
+        (64, 4096, 0, "items must be at least 1, got 0"),
+        (64, 256.5, None, "largest must be a whole number of at least 1, got 256.5"),
+        (64, 10**30, None, "largest must be at most 10,000,000, got 1000000"),
+        (True, 64, None, "smallest must be a whole number of at least 1, got True"),
+        (64, 256, 1.5, "items must be a whole number of at least 1, got 1.5"),
     ],
 )
 def test_an_impossible_range_is_refused(

@@ -1,5 +1,8 @@
 """What stops a capture is said, forgotten by the card, and leaves the rest usable."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 from helpers import BACKENDS, Breaks, batch, plan, tiny
@@ -7,6 +10,7 @@ from helpers import BACKENDS, Breaks, batch, plan, tiny
 from encgraph import capturing, graphs
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders import compiling
+from encgraph.encoders.protocol import EncoderOutput
 from encgraph.errors import CaptureError
 from encgraph.graphs import State
 
@@ -47,6 +51,62 @@ def test_memory_of_a_failed_capture_returns():
         assert torch.cuda.memory_reserved() - before < 2**28
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() <= before
+
+
+class Answers(Breaks):
+    """Passes what forward returns for some budgets through `fail`."""
+
+    def forward(self, buffers, capacity):
+        output = self.encoder.forward(buffers, capacity)
+        return self.fail(output) if capacity.tokens in self.budgets else output
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("slabs", ["shared", "private"])
+@pytest.mark.parametrize(
+    ("change", "shapes", "which"),
+    [
+        (lambda o: o.rows(0, 63), [(63, 96)] * 3, "main and extra[0] and extra[1]"),
+        (
+            lambda o: replace(o, main=o.main.repeat(2, 1)),
+            [(128, 96), (64, 96), (64, 96)],
+            "main",
+        ),
+        (
+            lambda o: replace(o, main=o.main[:, :-1], extra=(*o.extra[1:], o.main.repeat(1, 2))),
+            [(64, 95), (64, 96), (64, 192)],
+            "main and extra[1]",
+        ),
+        (lambda o: replace(o, extra=()), [(64, 96)], "extra[0] and extra[1]"),
+    ],
+)
+def test_other_rows_or_widths_than_the_capacitys_are_refused(backend, slabs, change, shapes, which):
+    encoder = tiny(backend)
+    wrong = Answers(encoder, {64}, change)
+    with graphs.capture(wrong, plan(16, 64, 128), backend=backend, slabs=slabs) as made:
+        assert made.state is State.PARTIAL
+        assert made.graphs[1].failure == (
+            f"forward must return all rows of the capacity, {[(64, 96)] * 3}, got {shapes}; "
+            f"look at {which}"
+        )
+        packed = made.replay(made.graphs[2].capacity, batch([(16, 16)], encoder))
+        assert torch.isfinite(packed).all()
+
+
+def test_outputs_in_each_others_widths_are_refused():
+    """As wide as they must be side by side, and cut apart in the wrong place."""
+    rows = BudgetGraph(
+        capacity=plan(16).graphs[0], buffers={}, output=torch.zeros(16, 5), widths=(2, 3)
+    )
+    output = EncoderOutput(main=torch.zeros(16, 3), extra=(torch.zeros(16, 2),))
+    with pytest.raises(CaptureError, match=r"got \[\(16, 3\), \(16, 2\)\]; look at main and extra"):
+        capturing.run(SimpleNamespace(forward=lambda buffers, capacity: output), rows)
+
+
+def test_what_is_no_output_is_refused_by_its_type():
+    wrong = Answers(tiny(), {16}, lambda output: output.main)
+    with pytest.raises(CaptureError, match="forward must return an EncoderOutput, got Tensor"):
+        graphs.capture(wrong, plan(16), backend="reference")
 
 
 def test_what_was_asked_and_what_was_free_are_read_from_the_message():

@@ -57,7 +57,7 @@ def test_the_recorded_means_are_predicted_within_15_percent_on_other_draws(strat
     """Other draws of the profile than those measured: their tails differ, so this is no accuracy."""
     size = sizes.named("qwen3-vl-8b")
     chosen = strategies.named(strategy)
-    costs = cards.price(size, on="h200", compiled=chosen.compiled)
+    costs = cards.price(size, on="h200", compiled=chosen.compiled, fused=chosen.fused)
     drawn = traffic.read("builtin:servegen", size, count=6000, seed=11).requests
     target = budgets.Target(size=size)
     if chosen.plan == "doubling":
@@ -68,3 +68,15 @@ def test_the_recorded_means_are_predicted_within_15_percent_on_other_draws(strat
     predicted = budgets.judge(drawn[3000:], plan, costs=costs, pack=chosen.packing).mean_ms
     line = bench.summaries(store.load("h200", "bench-servegen"))[strategy]
     assert predicted == pytest.approx(line.latency.mean_ms, rel=0.15)
+
+
+@pytest.mark.parametrize("ask", [cards.price, lambda size: cards.recorded(size, "h200")])
+def test_a_name_in_place_of_a_size_is_said(ask):
+    with pytest.raises(
+        ValueError, match=r"size must be an EncoderSize, got 'qwen3-vl-8b'; .*named"
+    ):
+        ask("qwen3-vl-8b")
+    with pytest.raises(ValueError, match="size must be an EncoderSize, got 'qwen3-vl-8b'"):
+        budgets.Target(size="qwen3-vl-8b")
+    with pytest.raises(ValueError, match="size must be an EncoderSize, got 'qwen3-vl-8b'"):
+        traffic.read("builtin:coco", "qwen3-vl-8b")

@@ -17,6 +17,8 @@ def folder(tmp_path, monkeypatch):
     """A folder with a module `mine`, as the user stands in it."""
     shutil.copy(EXAMPLES, tmp_path / "mine.py")
     lines = "\n\ndef begun(device, dtype):\n    return Begun()\n"
+    lines += "\n\ndef nothing(device, dtype):\n    pass\n"
+    lines += "\n\ndef breaks(device, dtype):\n    return Toy(undefined)\n"
     lines += "\n\ndef wrong(device, dtype):\n    return ReadsTheGrid()\n"
     with (tmp_path / "mine.py").open("a", encoding="utf-8") as file:
         file.write(lines)
@@ -44,8 +46,37 @@ def test_the_line_that_stops_a_capture_is_said_and_the_status_is_1(folder):
     ("encoder", "what"),
     [
         ("nowhere:build", "'nowhere' is no module here; run from the folder it is in"),
-        ("mine:nothing", "module 'mine' must have a function 'nothing'"),
+        ("mine:absent", "module 'mine' must have a function 'absent'"),
+        ("mine:nothing", "'mine:nothing' must return an encoder, got None"),
+        ("mine:breaks", "NameError: name 'undefined' is not defined at {mine}:"),
+        ("mine:Tower", "got TypeError: Tower.__init__() got an unexpected keyword argument"),
     ],
 )
 def test_an_encoder_that_is_not_there_is_one_line(folder, encoder, what):
-    assert what in error("check", "--encoder", encoder, *REFERENCE)
+    said = error("check", "--encoder", encoder, *REFERENCE)
+    assert what.format(mine=folder / "mine.py") in said
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x = 1\ndef build(:\n", "SyntaxError: invalid syntax at {file}:2 (def build(:)"),
+        ("x = 1\nimport nowhere\n", "'nowhere' at {file}:2 (import nowhere)"),
+        ("\n\nraise OSError('gone')\n", "OSError: gone at {file}:3 (raise OSError('gone'))"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_one_line_with_its_line(folder, monkeypatch, text, what):
+    file = folder / "faulty.py"
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "faulty", raising=False)
+    said = error("check", "--encoder", "faulty:build", *REFERENCE)
+    assert said == f"module 'faulty' cannot be imported: {said.partition(': ')[2]}"
+    assert what.format(file=file) in said
+
+
+def test_an_encoder_without_inputs_of_its_own_must_be_of_a_published_size(folder):
+    with (folder / "mine.py").open("a", encoding="utf-8") as file:
+        file.write("\n\ndef build(device, dtype):\n    return Toy()\n\n\ndel make_inputs\n")
+    said = error("check", "--encoder", "mine:build", *REFERENCE)
+    assert said.startswith("module 'mine' must have make_inputs(wanted, seed)")
+    assert "encoder must be a published size, got 'toy'" in said

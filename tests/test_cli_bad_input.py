@@ -3,13 +3,15 @@
 import os
 import sys
 from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
-from helpers_cli import TINY, error, passes, photos, read_json
+from helpers_cli import TINY, error, invoke, passes, photos, read_json
 from helpers_interrupt import interrupted
 
 from encgraph import codec, sizes
+from encgraph.cli.app import app
 from encgraph.facts import Report
 from encgraph.records import SCHEMA, Plan
 
@@ -39,6 +41,36 @@ def refused(folder: Path, text: str) -> str:
     said = error("run", source, *REFERENCE, "--plan", folder / "plan.json", "--out", out)
     assert not out.exists()
     return said
+
+
+def test_a_plan_whose_limits_contradict_each_other_is_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, plan_text(300).replace('"patches": 1200', '"patches": 10'))
+    assert "a budget of 300 tokens needs 1,200 patches, the plan says 10; make it with" in said
+    said = refused(tmp_path, plan_text(300).replace('"tokens": 300', '"tokens": "300"'))
+    assert "must be a whole number, got '300'" in said
+
+
+def test_every_number_asked_for_has_an_upper_bound_which_is_said() -> None:
+    asked = [
+        (command.callback.__name__, f"--{name.replace('_', '-')}", option.max)
+        for command in app.registered_commands
+        for name, hint in get_type_hints(command.callback, include_extras=True).items()
+        if get_origin(hint) is Annotated
+        for kind, option in [get_args(hint)[:2]]
+        if kind in (int, int | None) and option.parser is None
+    ]
+    assert {"--count", "--largest", "--seed", "--samples"} <= {option for _, option, _ in asked}
+    for name, option, most in asked:
+        assert most is not None, (name, option)
+        shown = invoke(name, "builtin:servegen", *TINY, option, "9" * 20)
+        assert shown.exit_code == 2, (name, option)
+        assert str(most) in shown.stderr, (name, option, shown.stderr)
+
+
+def test_more_memory_than_there_is_is_refused() -> None:
+    shown = invoke("plan", *SMALL, *TINY, "--memory", "9" * 400)
+    assert shown.exit_code == 2
+    assert "must be at most 1000TB" in shown.stderr
 
 
 def test_a_folder_without_images_is_said(tmp_path: Path) -> None:
@@ -71,7 +103,8 @@ def test_one_pixel_is_encoded_and_a_skipped_file_is_in_the_report(tmp_path: Path
     folder = photos(tmp_path / "photos", (1, 1), (1, 228))
     said = passes("run", folder, *REFERENCE, "--out", tmp_path)
     report = codec.loads(Report, (tmp_path / "report.json").read_text())
-    assert "Skipped: 1;" in said
+    assert "left out: 1, the first " in said
+    assert "aspect ratio" in said
     assert report.traffic.item_tokens == (64,)
     assert [Path(s.path).name for s in report.traffic.skipped] == ["001.png"]
     assert "001.png" in (tmp_path / "report.html").read_text()

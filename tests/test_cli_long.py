@@ -147,7 +147,7 @@ def test_an_interrupted_record_keeps_its_budgets_beside_the_whole_curve(tmp_path
     [
         (["--strategies", "eager_varlen"], rb"bench:.* [1-9]\d*/400", r"[1-9]\d* of 400 requests"),
         (
-            ["--first-token", "--concurrency", "1"],
+            ["--first-token", "--concurrency", "1", "--largest", "128"],
             rb"batches:.* [1-9]\d*/400",
             r"[1-9]\d* batch",
         ),
@@ -156,7 +156,7 @@ def test_an_interrupted_record_keeps_its_budgets_beside_the_whole_curve(tmp_path
 def test_an_interrupted_bench_keeps_what_it_timed(
     tmp_path: Path, options: list[str], at: bytes, kept: str
 ) -> None:
-    command = ("bench", "builtin:coco", "--count", "400", *REFERENCE, "--largest", "128")
+    command = ("bench", "builtin:coco", "--count", "400", *REFERENCE)
     status, _, said = interrupted(run(*command, *options, "--out", tmp_path), at=at)
     assert status == 130, said
     assert re.search(rf"interrupted; kept: {kept}", said)

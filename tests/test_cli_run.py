@@ -130,7 +130,7 @@ def test_a_strategy_without_graphs_runs_eager(tmp_path: Path) -> None:
 
 def test_a_built_in_profile_is_run_in_a_small_draw_and_fitted_on_another(tmp_path: Path) -> None:
     size = sizes.named("qwen3-vl-tiny")
-    drawn = sources.read("builtin:servegen", size, count=None, seed=0, on_card=False)
+    drawn = sources.read("builtin:servegen", size, count=None, seed=0)
     given = sources.to_run(drawn, size, seed=0)
     assert len(given.traffic.requests) == sources.CPU_COUNT
     assert len(given.fit_on) == sources.FIT_COUNT
@@ -141,9 +141,12 @@ def test_a_damaged_image_is_left_out_and_said_not_fatal(tmp_path: Path) -> None:
     folder = photos(tmp_path / "photos", (64, 64), (300, 300))
     whole = (folder / "001.png").read_bytes()
     (folder / "001.png").write_bytes(whole[: len(whole) // 2])
-    passes("run", folder, *REFERENCE, "--out", tmp_path)
+    (folder / "000.txt").write_text("no image")
+    said = passes("run", folder, *REFERENCE, "--out", tmp_path)
     found = report(tmp_path)
-    assert [Path(s.path).name for s in found.traffic.skipped] == ["001.png"]
+    assert [Path(s.path).name for s in found.traffic.skipped] == ["001.png", "000.txt"]
+    [line] = [line for line in said.splitlines() if line.startswith("left out: ")]
+    assert line.startswith(f"left out: 2, the first {str(folder / '001.png')!r} (cannot be ")
     assert len(found.traffic.request_tokens) == 1
 
 
@@ -197,8 +200,10 @@ def test_bench_replaces_all_of_its_encoder_and_says_so(tmp_path: Path) -> None:
 
 def test_a_bench_on_a_cpu_names_host_memory_and_a_single_request(tmp_path: Path) -> None:
     folder = photos(tmp_path / "photos", *SIDES[:2])
+    (folder / "002.png").write_bytes(b"")
     bench = ("bench", folder, *REFERENCE, "--out", tmp_path, "--largest", "128")
     said = passes(*bench, "--strategies", "encgraph_plain")
+    assert f"left out: 1, the first {str(folder / '002.png')!r} (empty file (0 bytes))" in said
     assert "host memory: slabs of qwen3-vl-tiny on the CPU, not what a card takes" in said
     assert "traffic: 1 request; " in said
     assert "1 request: its one time is mean, p50, p99 and worst at once" in said

@@ -139,6 +139,30 @@ def test_a_newer_schema_is_named_before_its_new_fields(record: Any) -> None:
         codec.decode(type(record), values)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("tokens", "300", "must be a whole number, got '300'"),
+        ("tokens", 300.0, "must be a whole number, got 300.0"),
+        ("tokens", True, "must be a whole number, got True"),
+        ("tokens", None, "must be a whole number, got None"),
+    ],
+)
+def test_a_number_is_not_made_of_something_else(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"not a valid Capacity: {message} @ \$\.{field}"):
+        codec.decode(Capacity, codec.encode(CAPACITY) | {field: value})
+
+
+def test_no_word_is_taken_for_a_number_or_a_claim_nor_a_number_for_a_word() -> None:
+    with pytest.raises(ValueError, match="must be true or false, got 'no'"):
+        codec.decode(Plan, codec.encode(PLAN) | {"compiled": "no"})
+    with pytest.raises(ValueError, match="must be text, got 3"):
+        codec.decode(Plan, codec.encode(PLAN) | {"encoder": 3})
+    with pytest.raises(ValueError, match=r"must be a number, got '1\.5'"):
+        codec.decode(Load, {"square": "1.5"})
+    assert codec.decode(Load, {"square": 2}) == Load(square=2.0)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"plan"', "null"])
 def test_text_that_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(ValueError):

@@ -1,12 +1,13 @@
 """The cost model: floors that a card was measured against, monotone, linear between points."""
 
-from dataclasses import replace
+import math
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
 
-from encgraph import costs, sizes
-from encgraph.costs import Curve
+from encgraph import cards, costs, sizes
+from encgraph.costs import Costs, Curve
 from encgraph.records import Capacity, Item, Load, Plan
 from encgraph.sizes import QWEN3_VL_RULE, SIZES
 
@@ -107,3 +108,57 @@ def test_a_row_of_the_slabs_is_pixels_attention_and_a_share_of_the_outputs() -> 
 def test_arithmetic_says_that_it_is_modelled() -> None:
     assert not MODELLED.recorded
     assert "modelled" in MODELLED.source
+
+
+NUMBERS = [field.name for field in fields(Costs) if field.type in (int, float)]
+NO_COSTS = [math.nan, math.inf, -math.inf, -1.0]
+
+
+@pytest.mark.parametrize("wrong", NO_COSTS)
+def test_what_is_no_cost_is_refused_by_its_field(wrong: float) -> None:
+    assert {"square_ms", "eager_floor_ms", "row_bytes", "driver_bytes_per_graph"} <= {*NUMBERS}
+    for name in NUMBERS:
+        assert replace(MODELLED, **{name: 0})
+        with pytest.raises(ValueError, match=rf"^{name} of costs must be finite and at least 0"):
+            replace(MODELLED, **{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_scatter_may_be_negative_but_is_finite_and_no_run_takes_less_than_nothing(
+    wrong: float,
+) -> None:
+    floor = MODELLED.eager_floor_ms
+    assert replace(MODELLED, eager_spread_ms=(-floor, floor))
+    for scatter in (wrong, -1.1 * floor):
+        with pytest.raises(ValueError, match="eager_spread_ms of costs must be finite and at l"):
+            replace(MODELLED, eager_spread_ms=(0.0, scatter))
+
+
+@pytest.mark.parametrize("wrong", NO_COSTS)
+def test_a_curve_of_what_is_no_time_or_no_number_of_patches_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match=r"^ms of a curve must be finite and at least 0"):
+        Curve(patches=(1, 2), ms=(1.0, wrong))
+    with pytest.raises(ValueError, match=r"^patches of a curve must be"):
+        Curve(patches=(wrong, 2), ms=(1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("patches", "ms"), [((), ()), ((1,), (1.0, 2.0)), ((2, 2), (1.0, 2.0)), ((4, 2), (1.0, 2.0))]
+)
+def test_points_that_are_no_curve_are_refused(
+    patches: tuple[int, ...], ms: tuple[float, ...]
+) -> None:
+    with pytest.raises(ValueError, match="curve must"):
+        Curve(patches=patches, ms=ms)
+
+
+def test_every_recorded_curve_and_every_modelled_cost_is_accepted() -> None:
+    priced = [
+        cards.price(size, on=card, attention=kernels.attention, compiled=c, fused=f)
+        for size in SIZES.values()
+        for card in cards.known()
+        for c, f in ((False, False), (True, False), (True, True))
+        for kernels in cards.bodies(size, card, compiled=c, fused=f)
+    ]
+    assert any(found.recorded for found in priced)
+    assert all(costs.modelled(size).eager_floor_ms > 0 for size in SIZES.values())

@@ -119,10 +119,17 @@ def test_many_requests_are_thinned_but_both_ends_stay() -> None:
 
 
 def test_fill_is_real_over_budget_tokens_for_each_budget() -> None:
-    (box,) = figures.fill([replay(32, 64), replay(64, 64), replay(128, 256)]).data
+    _, box = figures.fill([replay(32, 64), replay(64, 64), replay(128, 256)]).data
     assert list(box.x) == ["64", "256"]
     assert list(box.mean) == [0.75, 0.5]
     assert list(box.median) == [0.5, 0.5]
+
+
+def test_replays_that_are_all_full_are_drawn_from_zero_to_full() -> None:
+    bars, box = figures.fill([replay(64, 64), replay(64, 64), replay(256, 256)]).data
+    assert list(box.q1) == list(box.q3) == [1.0, 1.0]
+    assert (bars.type, list(bars.x), list(bars.y)) == ("bar", list(box.x), [1.0, 1.0])
+    assert bars.base is None
 
 
 def test_each_route_is_one_cloud_in_its_own_colour() -> None:

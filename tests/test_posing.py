@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from planning_examples import MODELLED, SIZE, TARGET, images, traffic
 
@@ -31,10 +33,15 @@ def test_the_byte_limit_bounds_the_largest_budget_for_every_number_of_graphs() -
     ("options", "message"),
     [
         ({"max_graphs": -1}, "max_graphs must be at least 0, got -1"),
-        ({"largest": 0}, "largest must be at least 1 token, got 0"),
+        ({"largest": 0}, "largest must be at least 1, got 0"),
         ({"items": 0}, "items must be at least 1, got 0"),
+        ({"largest": 10**20}, "largest must be at most 10,000,000, got 1000000"),
+        ({"largest": 64.5}, "largest must be a whole number of at least 1, got 64.5"),
+        ({"max_graphs": 10**9}, "max_graphs must be at most 128, got 1000000000"),
+        ({"max_bytes": float("nan")}, "max_bytes must be a whole number of at least 1, got nan"),
+        ({"items": 10**9}, "items must be at most 10,000,000, got 1000000000"),
     ],
 )
-def test_limits_that_allow_nothing_are_refused(options: dict[str, int], message: str) -> None:
+def test_limits_that_allow_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Limits(**options)

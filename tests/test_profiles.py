@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,66 @@ def test_converted_grid_is_legal_and_close_to_the_pixels_of_the_source(source_to
     assert grid.h % 2 == grid.w % 2 == 0
     assert grid.h * grid.w // 4 == pytest.approx(wanted, rel=0.06)
     assert grid.h * grid.w // 4 >= 64
+
+
+IMAGES = sorted(name for name, size in sizes.SIZES.items() if size.rule.modality == "image")
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_item_drawn_is_one_that_a_picture_gives(name):
+    rule = sizes.named(name).rule
+    drawn = {
+        replace(item, request=0)
+        for profile in profiles.NAMES
+        for request in profiles.draw(profile, rule, count=400)
+        for item in request
+    }
+    for item in drawn:
+        picture = sizes.item(
+            sizes.image_grid(item.width, item.height, rule),
+            rule,
+            width=item.width,
+            height=item.height,
+        )
+        assert item == picture
+        assert rule.min_tokens <= item.tokens <= rule.max_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("siglip-tiny", {16}),
+        ("siglip-base-16-224", {196}),
+        ("clip-vit-l-14", {257}),
+        ("internvl3-8b", {256}),
+        ("gemma3-4b", {256}),
+    ],
+)
+def test_an_encoder_of_one_shape_always_has_the_tokens_of_it(name, tokens):
+    drawn = profiles.draw("servegen", sizes.named(name).rule, count=100)
+    assert {item.tokens for request in drawn for item in request} == tokens
+
+
+def test_a_larger_picture_has_no_fewer_tokens_and_none_over_the_limit():
+    rule = sizes.named("pixtral-12b").rule
+    counts = [10, 100, 1000, 10_000, 100_000]
+    grids = [profiles.converted_grid(tokens, 784, rule) for tokens in counts]
+    areas = [grid.h * grid.w for grid in grids]
+    assert areas == sorted(areas)
+    assert areas[-1] == rule.max_tokens
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "whisper-tiny"])
+def test_profiles_of_images_are_refused_where_none_are_taken(name):
+    rule = sizes.named(name).rule
+    with pytest.raises(ValueError, match=f"holds images, and the encoder takes {rule.modality}"):
+        profiles.draw("servegen", rule, count=1)
+
+
+@pytest.mark.parametrize("count", [10**9, 1.5, True])
+def test_a_count_that_no_memory_holds_or_that_is_none_is_refused(count):
+    with pytest.raises(ValueError, match=r"count must be .*(1,000,000|whole number).*, got"):
+        profiles.draw("coco", RULE, count=count)
 
 
 def test_an_unknown_profile_names_the_nearest():

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from encgraph.records import (
@@ -36,12 +37,21 @@ def step(route: Route, **fields: Any) -> Step:
 
 
 CONTRADICTIONS: dict[str, tuple[Callable[[], object], str]] = {
-    "no tokens": (lambda: Item(tokens=0, patches=4), "at least 1 of tokens, got 0"),
-    "no patches": (lambda: Item(tokens=1, patches=0), "at least 1 of patches, got 0"),
-    "no segment": (lambda: Item(tokens=1, patches=4, segments=0), "of segments, got 0"),
-    "no frame": (lambda: Item(tokens=1, patches=4, frames=-1), "of frames, got -1"),
-    "empty budget": (lambda: changed(tokens=0), "at least 1 of tokens, got 0"),
-    "no item": (lambda: changed(items=0), "at least 1 of items, got 0"),
+    "no tokens": (lambda: Item(tokens=0, patches=4), "tokens of an item must be at least 1, got 0"),
+    "no patches": (
+        lambda: Item(tokens=1, patches=0),
+        "patches of an item must be at least 1, got 0",
+    ),
+    "no segment": (
+        lambda: Item(tokens=1, patches=4, segments=0),
+        "segments of an item must be at least 1, got 0",
+    ),
+    "no frame": (
+        lambda: Item(tokens=1, patches=4, frames=-1),
+        "frames of an item must be at least 1, got -1",
+    ),
+    "empty budget": (lambda: changed(tokens=0), "tokens of a capacity must be at least 1, got 0"),
+    "no item": (lambda: changed(items=0), "items of a capacity must be at least 1, got 0"),
     "items over tokens": (lambda: changed(items=129), "128 tokens cannot hold 129 items"),
     "descending": (
         lambda: Plan(graphs=(CAPACITY, changed(tokens=64)), encoder="e"),
@@ -107,6 +117,38 @@ def test_a_contradiction_is_refused_with_its_value(name: str) -> None:
     build, message = CONTRADICTIONS[name]
     with pytest.raises(ValueError, match=message):
         build()
+
+
+FIELDS = (
+    "tokens",
+    "patches",
+    "segments",
+    "longest_segment",
+    "frames",
+    "width",
+    "height",
+    "request",
+)
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1.5, True, "3", 10**40, -1], ids=repr)
+@pytest.mark.parametrize("name", FIELDS)
+def test_an_item_refuses_what_is_no_whole_number_in_range(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} of an item must be .*, got "):
+        Item(**{"tokens": 64, "patches": 256, name: value})
+
+
+@pytest.mark.parametrize("value", [float("nan"), 4.5, True, "4", 10**40, 0], ids=repr)
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_a_capacity_refuses_what_is_no_whole_number_in_range(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} of a capacity must be .*, got "):
+        changed(**{name: value})
+
+
+def test_whole_numbers_of_numpy_become_plain_ones() -> None:
+    item = Item(tokens=np.int64(64), patches=np.int32(256), width=np.uint8(9))
+    assert [type(value) for value in (item.tokens, item.patches, item.width)] == [int] * 3
+    assert type(changed(items=np.int64(2)).items) is int
 
 
 def test_records_cannot_be_changed() -> None:

@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+from encgraph import sizes
 from encgraph.sizes import QWEN3_VL_RULE as RULE
 from encgraph.sizes import Grid
 from encgraph.sources import requestlists
@@ -45,3 +46,20 @@ def test_grids_and_fit_tokens_are_read(tmp_path):
 def test_malformed_lists_say_where_and_what(tmp_path, values, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         read(tmp_path, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "sides", "nearest"),
+    [
+        ("siglip-base-16-224", [7, 28], [14, 14]),
+        ("siglip2-so400m-16-naflex", [10, 10], [16, 16]),
+        ("pixtral-12b", [1, 128], [1, 64]),
+    ],
+)
+def test_a_grid_that_no_picture_gives_is_refused_with_the_nearest(tmp_path, name, sides, nearest):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"requests": [[sides]]}), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=re.escape(f"never gives {sides}; the nearest is {nearest}")
+    ):
+        requestlists.read(path, sizes.named(name).rule)

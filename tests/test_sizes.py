@@ -1,11 +1,12 @@
 """Token rules equal the processor's, and published sizes equal what transformers builds."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from encgraph import sizes
-from encgraph.records import Load, Modality
+from encgraph.records import Load, Modality, Plan
 from encgraph.sizes import QWEN3_VL_RULE, Grid, TokenRule
 
 RULE = QWEN3_VL_RULE
@@ -244,3 +245,38 @@ def test_a_name_with_a_typo_is_refused_with_the_nearest() -> None:
         sizes.named("Qwen3-VL-8")
     with pytest.raises(ValueError, match=r"got 'zzz'; `encgraph encoders` lists"):
         sizes.named("zzz")
+
+
+@pytest.mark.parametrize("name", [3, None, ["qwen3-vl-8b"]])
+def test_what_is_no_name_is_said(name: object) -> None:
+    with pytest.raises(ValueError, match=r"encoder must be a name, got "):
+        sizes.named(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(sizes.SIZES))
+def test_the_capacities_made_here_are_whole(name: str) -> None:
+    rule = sizes.named(name).rule
+    for tokens in (rule.max_tokens, 3 * rule.max_tokens + 1):
+        for items in (1, 3):
+            made = sizes.capacity(tokens, rule, items=items, frames=5)
+            sizes.check_plan(Plan(graphs=(made,), encoder=name), rule)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("qwen3-vl-8b", {"patches": 10}, "a budget of 300 tokens needs 1,200 patches, .* says 10"),
+        ("qwen3-vl-8b", {"patches": 1201}, "needs 1,200 patches, the plan says 1,201"),
+        ("qwen3-vl-8b", {"segments": 1}, "for 2 items needs at least as many segments, .* says 1"),
+        ("qwen3-vl-8b", {"frames": 1}, "for 2 items needs at least as many frames, .* says 1"),
+        ("clip-vit-l-14", {"patches": 256}, "needs 257 patches, the plan says 256"),
+        ("bert-base-uncased", {"patches": 10}, "needs 300 patches, the plan says 10"),
+    ],
+)
+def test_a_capacity_that_contradicts_its_rule_says_what_is_needed(
+    name: str, change: dict[str, int], message: str
+) -> None:
+    rule = sizes.named(name).rule
+    made = replace(sizes.capacity(300, rule, items=2), **change)
+    with pytest.raises(ValueError, match=message):
+        sizes.check_plan(Plan(graphs=(made,), encoder=name), rule)

@@ -55,6 +55,10 @@ def paths(subject: Subject) -> Checked:
     few, many = subject.batch(subject.low), subject.batch(*subject.several, seed=1)
     forward(encoder, capacity, few)  # whatever runs once, such as a lazy build, is the warm-up's
     warm = forward(encoder, capacity, few, capturing=False).calls
+    again = _difference(warm, forward(encoder, capacity, few, capturing=False).calls)
+    if again:
+        problem = f"with the same inputs the next time forward takes another path: {again}"
+        return checked.of("paths", [problem], said="")
     others = {
         "with other inputs": forward(encoder, capacity, many, capturing=False).calls,
         "under capture": forward(encoder, capacity, few).calls,

@@ -4,6 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
+from torch import Tensor
+
 from encgraph.results import UNITS
 
 MOST_DETAILS = 12
@@ -58,6 +61,13 @@ def of(
 def not_run(name: str, why: str) -> Checked:
     """A check that could not be run."""
     return Checked(name=name, passed=None, detail=(why,))
+
+
+def same(mine: Tensor, other: Tensor) -> bool:
+    """Whether every value is the same; NaN is the same as NaN, so that nothing else is blamed for it."""
+    return mine.shape == other.shape and torch.allclose(
+        mine, other, rtol=0.0, atol=0.0, equal_nan=True
+    )
 
 
 def lines(one: Checked, *, width: int) -> list[str]:

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from encgraph.checks import checked
+from encgraph import capturing
+from encgraph.checks import checked, parity
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject
-from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput, EncoderSpec
+from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput, EncoderSpec, Input
 from encgraph.records import Capacity, Item
 
 MEMBERS = tuple(name for name in vars(Encoder) if not name.startswith("_"))
 """What the protocol asks for."""
+ORACLE_RATIO = 0.25
+"""No tower in half precision is as far as this from itself in float32."""
+PLAIN = (bool, int, float, str, type(None))
 
 
 def missing(encoder: Encoder) -> list[str]:
@@ -25,7 +29,7 @@ def missing(encoder: Encoder) -> list[str]:
 def _has(encoder: Encoder, name: str) -> bool:
     """Whether a member is the encoder's own; looked up without running a property."""
     stub = vars(Encoder)[name]
-    return name in vars(encoder) or getattr(type(encoder), name, stub) is not stub
+    return name in _held(encoder) or getattr(type(encoder), name, stub) is not stub
 
 
 def methods(encoder: Encoder) -> Checked:
@@ -135,7 +139,10 @@ def fill(subject: Subject) -> Checked:
     if versions != [p._version for p in encoder.module.parameters()]:
         problems.append("fill must write its buffers alone, but a weight was edited")
     counts = [encoder.spec.rows(v.item) for v in small]
-    problems += _stale_tail(encoder, capacity, used, fresh, counts)
+    if not problems and _misshapen(encoder, capacity, fresh):
+        return checked.not_run("fill", "a stale tail is not judged: forward returns other rows")
+    if not problems:
+        problems += _stale_tail(encoder, capacity, used, fresh, counts)
     said = f"{len(used)} buffers in place; nothing of a larger batch is seen after a smaller one"
     return checked.of("fill", problems, said=said)
 
@@ -144,16 +151,26 @@ def _most(subject: Subject, capacity: Capacity) -> list[int]:
     return [subject.low] * min(capacity.items, capacity.tokens // subject.low)
 
 
+def _misshapen(encoder: Encoder, capacity: Capacity, filled: Buffers) -> bool:
+    with torch.inference_mode():
+        output = encoder.forward(filled, capacity)
+    wrong = capturing.misshapen(output, encoder.spec.rows(capacity), encoder.spec.widths)
+    return wrong is not None
+
+
 def _stale_tail(  # the two fills, and whose rows are whose
     encoder: Encoder, capacity: Capacity, used: Buffers, fresh: Buffers, counts: Sequence[int]
 ) -> Iterator[str]:
     with torch.inference_mode():
-        mine, clean = encoder.forward(used, capacity), encoder.forward(fresh, capacity)
+        mine, clean, again = (encoder.forward(b, capacity) for b in (used, fresh, fresh))
+    if not all(map(checked.same, clean.tensors, again.tensors)):
+        yield "forward must give the same rows for the same buffers, but gave others the next time"
+        return
     start = 0
     for index, count in enumerate(counts):
         rows = slice(start, start + count)
         pairs = zip(mine.tensors, clean.tensors, strict=True)
-        if any(not torch.equal(a[rows], b[rows]) for a, b in pairs):
+        if any(not checked.same(a[rows], b[rows]) for a, b in pairs):
             yield (
                 f"item {index} differs after a larger batch filled the same buffers: fill must "
                 "clear a stale tail, or forward must not read it"
@@ -184,13 +201,10 @@ def forward(subject: Subject) -> Checked:
 
 
 def _wrong_rows(output: object, spec: EncoderSpec, capacity: Capacity) -> list[str]:
+    wrong = capturing.misshapen(output, spec.rows(capacity), spec.widths)
+    problems = [wrong] if wrong else []
     if not isinstance(output, EncoderOutput):
-        return [f"forward must return an EncoderOutput, got {type(output).__name__}"]
-    expected = [(spec.rows(capacity), width) for width in spec.widths]
-    shapes = [tuple(t.shape) for t in output.tensors]
-    problems = []
-    if shapes != expected:
-        problems.append(f"forward must return all rows of the capacity, {expected}, got {shapes}")
+        return problems
     kinds = {t.dtype for t in output.tensors}
     if kinds != {spec.dtype}:
         problems.append(f"forward must return {spec.dtype}, got {sorted(map(str, kinds))}")
@@ -198,7 +212,10 @@ def _wrong_rows(output: object, spec: EncoderSpec, capacity: Capacity) -> list[s
 
 
 def fallback(subject: Subject) -> Checked:
-    """`eager` of a batch is what the untouched forward gives, item by item, owned and in order."""
+    """`eager` of a batch is what the untouched forward gives, item by item, owned and in order.
+
+    Not run where `stock` answers by the same `eager`: a thing compared with itself proves nothing.
+    """
     encoder = subject.encoder
     batch = [*subject.batch(*subject.several), *subject.batch(3 * subject.low, seed=1)]
     outputs = encoder.eager(batch)
@@ -211,5 +228,49 @@ def fallback(subject: Subject) -> Checked:
     problems, figures = subject.compared(encoder.eager, [batch, batch[:1]])
     if encoder.eager([]) != []:
         problems.append("eager of no items must return no outputs")
+    problems += _apart(subject, batch)
+    unproven = _answers_itself(encoder)
+    if unproven and not problems:
+        return checked.not_run("fallback", unproven)
     said = f"{len(batch)} items as the untouched forward gives them"
     return checked.of("fallback", problems, said=said, figures=figures)
+
+
+def _answers_itself(encoder: Encoder) -> str | None:
+    """Why nothing can be proven by `stock`, where it is what it should be compared with."""
+    stock = encoder.stock()
+    if stock is encoder:
+        who = "stock() is the adapter itself"
+    elif type(stock).eager is type(encoder).eager and _alike(_held(stock), _held(encoder)):
+        who = "stock() runs the adapter's own eager on the same module"
+    else:
+        return None
+    return f"{who}: nothing proves eager against the untouched module"
+
+
+def _held(encoder: object) -> Mapping[str, object]:
+    """Its own attributes; nothing for what has slots, or is no encoder at all."""
+    return vars(encoder) if hasattr(encoder, "__dict__") else {}
+
+
+def _alike(mine: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Whether two encoders hold the same things."""
+    return mine.keys() == other.keys() and all(
+        value is other[name] or (isinstance(value, PLAIN) and value == other[name])
+        for name, value in mine.items()
+    )
+
+
+def _apart(subject: Subject, batch: Sequence[Input]) -> Iterator[str]:
+    """Whether `stock` and `oracle`, one module in two dtypes, disagree: both judge all else."""
+    encoder = subject.encoder
+    exact = encoder.spec.dtype == torch.float32
+    allowed = parity.FLOAT32_TOLERANCE if exact else ORACLE_RATIO
+    pairs = zip(encoder.stock().eager(batch), encoder.oracle().eager(batch), strict=True)
+    for index, (mine, true) in enumerate(pairs):
+        gap = parity.distance(mine, true)
+        if not gap <= allowed:
+            yield (
+                f"item {index}: stock() and oracle() must be one untouched module in two dtypes, but "
+                f"differ: relative error {gap:.3g}, allowed {allowed:.3g}"
+            )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from encgraph.checks import checked
@@ -29,13 +28,19 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
     problems = [
         f"a later batch changed outputs of {name}; return rows of a tensor of their own"
         for name, each in kept.items()
-        if any(not torch.equal(a, b) for a, b in zip(_tensors(each), before[name], strict=True))
+        if not all(map(checked.same, _tensors(each), before[name]))
     ]
     owned = _storages(runner.graphs.slabs if runner.graphs else ())
     problems += [
         f"outputs of {name} lie in a static buffer of the graphs"
         for name, each in kept.items()
         if _storages(_tensors(each)) & owned
+    ]
+    problems += [
+        f"outputs of {name} require gradients, which keeps every activation alive; "
+        "put @torch.no_grad() on eager"
+        for name, each in kept.items()
+        if any(tensor.requires_grad for tensor in _tensors(each))
     ]
     said = f"outputs of {len(kept)} routes stay the caller's"
     return checked.of("ownership", problems, said=said)
@@ -44,10 +49,13 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
 def borrowing(subject: Subject, runner: EncoderRunner) -> Checked:
     """A borrowed output is what `execute` gives, and raises once a replay has overwritten it."""
     batch = subject.batch(subject.low)
+    why = subject.unrepeated(runner, batch)
+    if why:
+        return checked.not_run("borrowing", why)
     [borrowed] = runner.borrow(batch)
     mine = [t.clone() for t in borrowed.tensor().tensors]
     [owned] = runner.execute(batch)
-    same = all(torch.equal(a, b) for a, b in zip(mine, owned.tensors, strict=True))
+    same = all(map(checked.same, mine, owned.tensors))
     problems = [] if same else ["a borrowed output differs from the owned one"]
     try:
         borrowed.tensor()

@@ -127,6 +127,7 @@ def _closeness(item: ItemParity) -> float:
     return math.inf if math.isnan(share) else share
 
 
+@torch.no_grad()
 def distance(output: EncoderOutput, oracle: EncoderOutput) -> float:
     """Relative distance of an item's outputs, the worst of main and extras.
 

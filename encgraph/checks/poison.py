@@ -75,6 +75,9 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
     problems, tried = [], 0
     assert runner.graphs is not None
     for batch in (subject.batch(subject.low), subject.batch(*subject.several)):
+        why = subject.unrepeated(runner, batch)
+        if why:
+            return checked.not_run("poison", why)
         load = subject.load(batch)
         for index, graph in enumerate(runner.graphs.graphs):
             room = graph.capacity.holds(load) and load.tokens < graph.capacity.tokens
@@ -101,6 +104,9 @@ def contagion(subject: Subject, runner: EncoderRunner) -> Checked:
     batch, large = subject.batch(*subject.several), subject.batch(8 * subject.low)
     if not batch[0].pixels.is_floating_point():
         return checked.not_run("contagion", "items of integers hold no NaN")
+    why = subject.unrepeated(runner, batch, within=SAME_RATIO)
+    if why:
+        return checked.not_run("contagion", why)
     right = runner.execute(batch)
     beside = runner.execute([batch[0], _sick(batch[1]), batch[2]])
     spreads = not all(_same(beside[index], right[index]) for index in (0, 2))

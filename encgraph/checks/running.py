@@ -78,6 +78,8 @@ def full_budget(subject: Subject, runner: EncoderRunner) -> Checked:
             batch = subject.batch(*tokens)
             if capacity.holds(subject.load(batch)):
                 batches.append(batch)
+    if not batches:
+        return checked.not_run("full_budget", "items fill no budget that was captured")
     outputs = [runner.execute(batch) for batch in batches]
     return _compared("full_budget", subject, batches, outputs, f"{len(batches)} full budgets")
 

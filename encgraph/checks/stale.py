@@ -25,16 +25,25 @@ REFUSED = (RuntimeError, ValueError)
 
 
 def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
-    """Every weight edited in place is seen, copies derived from weights included."""
+    """Every weight edited in place is seen, copies derived from weights included.
+
+    Not judged where replays are wrong as they are, since they then are after any edit.
+    """
     encoder, batches = subject.encoder, [subject.batch(*subject.several)]
+    why = _unjudged(subject, runner, batches)
+    if why:
+        return checked.not_run("edited_weight", why)
     weights = dict(encoder.module.named_parameters())
     plain = encoder.stock().eager(batches[0])
     with _scaled(list(weights.values())):
         if _equal(encoder.stock().eager(batches[0]), plain):
-            return checked.not_run("edited_weight", "an edit of all weights changes no output")
+            return checked.not_run(
+                "edited_weight", "an edit of all weights changes no output of stock()"
+            )
         said, figures = _seen(subject, runner, batches)
     if not said:
-        text = f"an edit of {len(weights)} weights in place is seen by the next replay"
+        done = "is seen by the next replay" if figures else "is refused"
+        text = f"an edit of {len(weights)} weights in place {done}"
         return checked.of("edited_weight", [], said=text, figures=figures)
     unseen = []
     for name, weight in weights.items():
@@ -44,16 +53,32 @@ def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
                     f"weight {name!r} edited in place is not seen: something derived "
                     "from it was kept; derive it in forward, or hold a view"
                 )
+    why = _unjudged(subject, runner, batches)
+    if why:
+        return checked.not_run("edited_weight", why)
     return checked.of("edited_weight", unseen or said, said="", figures=figures)
+
+
+def _unjudged(
+    subject: Subject, runner: EncoderRunner, batches: Sequence[Sequence[Input]]
+) -> str | None:
+    """Why no edit can be judged; None where replays of unedited weights are right."""
+    why = subject.unreplayed(runner, batches[0])
+    if why:
+        return why
+    wrong, _ = subject.compared(runner.execute, batches)
+    return f"not judged: replays are wrong before any edit: {wrong[0]}" if wrong else None
 
 
 def _seen(
     subject: Subject, runner: EncoderRunner, batches: Sequence[Sequence[Input]]
 ) -> tuple[list[str], dict[str, float]]:
+    """How replays differ from the untouched forward of the edited weights; nothing if refused."""
     try:
-        return subject.compared(runner.execute, batches)
+        outputs = runner.execute(batches[0])
     except REFUSED:
         return [], {}
+    return subject.compared(lambda _: outputs, batches)
 
 
 @contextmanager
@@ -79,6 +104,9 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
         runner: Captured.
     """
     batch = subject.batch(*subject.several)
+    why = subject.unrepeated(runner, batch)
+    if why:
+        return checked.not_run(name, why)
     before = runner.execute(batch)
     problems = []
     with CHANGES[name](subject.encoder.module) as what:
@@ -97,7 +125,7 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
 
 def _equal(mine: Sequence[EncoderOutput], others: Sequence[EncoderOutput]) -> bool:
     return all(
-        torch.equal(a, b)
+        checked.same(a, b)
         for one, other in zip(mine, others, strict=True)
         for a, b in zip(one.tensors, other.tensors, strict=True)
     )

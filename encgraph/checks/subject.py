@@ -84,7 +84,11 @@ class Subject:
     def batch(self, *tokens: int, frames: int = 1, seed: int = 0) -> list[Input]:
         """Inputs of about so many tokens each, with the sizes the encoder itself reads off them."""
         wanted = [self._item(count, frames) for count in tokens]
-        return self.make_inputs(wanted, self.seed + seed)
+        made = self.make_inputs(wanted, self.seed + seed)
+        if len(made) != len(wanted) or not all(isinstance(value, Input) for value in made):
+            kinds = [type(value).__name__ for value in made]
+            raise ValueError(f"make_inputs must return an Input for each item wanted, got {kinds}")
+        return made
 
     def _item(self, tokens: int, frames: int) -> Item:
         spec = self.encoder.spec
@@ -96,6 +100,35 @@ class Subject:
             frames=frames,
             segments=frames,
         )
+
+    def unreplayed(self, runner: EncoderRunner, batch: Sequence[Input]) -> str | None:
+        """Why a batch says nothing of graphs: none that was captured holds it; else None."""
+        load = self.load(batch)
+        captured = runner.graphs.captured_plan.graphs if runner.graphs else ()
+        if any(capacity.holds(load) for capacity in captured):
+            return None
+        return f"not judged: no graph that holds {load.tokens} tokens was captured"
+
+    def unrepeated(
+        self, runner: EncoderRunner, batch: Sequence[Input], *, within: float = 0.0
+    ) -> str | None:
+        """Why a replay after a change says nothing of that change; None if it would.
+
+        Args:
+            runner: Captured.
+            batch: Replayed twice, with nothing changed in between.
+            within: Relative distance that counts as the same answer.
+        """
+        unreplayed = self.unreplayed(runner, batch)
+        if unreplayed:
+            return unreplayed
+        first, again = (runner.execute(batch) for _ in range(2))
+        if not all(bool(torch.isfinite(t).all()) for output in first for t in output.tensors):
+            return "not judged: rows are not finite with nothing changed"
+        pairs = zip(first, again, strict=True)
+        if not all(parity.distance(mine, other) <= within for mine, other in pairs):
+            return "not judged: the same batch twice gives two answers"
+        return None
 
     def load(self, batch: Sequence[Input]) -> Load:
         """What a batch asks of one replay."""
@@ -158,7 +191,7 @@ class Subject:
         if worst is None:
             return problems, {}
         if not problems and not whole.together.holds:
-            problems.append(f"all items together differ from eager: {whole.together.said}")
+            problems.append(f"all items together differ from stock().eager: {whole.together.said}")
         return problems, {
             "worst_error_ratio": worst.error_ratio,
             "tolerance_ratio": worst.tolerance_ratio,
@@ -167,4 +200,4 @@ class Subject:
 
     def _said(self, item: ItemParity, batch: Sequence[Input]) -> str:
         tokens = [self.encoder.item_spec(value).tokens for value in batch]
-        return f"item {item.item} of a batch of {tokens} tokens differs from eager: {item.said}"
+        return f"item {item.item} of a batch of {tokens} tokens differs from stock().eager: {item.said}"

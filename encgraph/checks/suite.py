@@ -1,10 +1,10 @@
 """All checks of one encoder, in the order in which an adapter is written; each gives one line.
 
 A check that cannot be run yet, because a method is missing or nothing was captured, says so. One that
-breaks off is failed, with the line of the encoder's code that broke it.
+breaks off is failed, with the line of the encoder's code that broke it; others that the same error
+breaks refer to it.
 """
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -66,47 +66,52 @@ def run(subject: Subject) -> Iterator[Checked]:
     Yields:
         One outcome a name of `NAMES`, in that order.
     """
-    yield conformance.methods(subject.encoder)
+    tried = _Tried()
+    yield tried.run("methods", partial(conformance.methods, subject.encoder))
     lacking = conformance.missing(subject.encoder)
     for name, (check, needs) in STATIC.items():
         absent = [need for need in needs if need in lacking]
         why = f"needs {', '.join(absent)}" if absent else ""
-        yield checked.not_run(name, why) if why else _tried(name, partial(check, subject))
+        yield checked.not_run(name, why) if why else tried.run(name, partial(check, subject))
     if lacking:
         for name in ("capture", *RUNNING):
             yield checked.not_run(name, f"needs {', '.join(lacking)}")
     else:
-        yield from _captured(subject)
+        yield from _captured(subject, tried)
 
 
-def _captured(subject: Subject) -> Iterator[Checked]:
+def _captured(subject: Subject, tried: "_Tried") -> Iterator[Checked]:
     """Capture, and check the runner if that worked."""
     with ExitStack() as stack:
         try:
             runner = stack.enter_context(subject.runner())
         except Exception as error:
-            said = str(error) if isinstance(error, CaptureError) else _broke(error)
-            yield checked.of("capture", [said], said="")
+            yield tried.broke("capture", error)
             for name in RUNNING:
                 yield checked.not_run(name, "nothing was captured")
             return
         yield running.capture(runner)
         for name, check in RUNNING.items():
-            yield _tried(name, partial(check, subject, runner))
+            yield tried.run(name, partial(check, subject, runner))
 
 
-def _tried(name: str, check: Callable[[], Checked]) -> Checked:
-    try:
-        return check()
-    except Exception as error:
-        return checked.of(name, [_broke(error)], said="")
+class _Tried:
+    """Checks run so far: one cause breaks many, and is explained once."""
 
+    def __init__(self) -> None:
+        self.broken: dict[str, str] = {}
 
-def _broke(error: Exception) -> str:
-    """The error with the deepest line outside torch and the checks."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = (watching.TORCH, watching.HERE)
-    inside = [f for f in frames if not f.filename.startswith(ours)] or frames
-    where = f"{inside[-1].filename}:{inside[-1].lineno} ({inside[-1].line})"
-    first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first} at {where}"
+    def run(self, name: str, check: Callable[[], Checked]) -> Checked:
+        """The outcome; a check that breaks off as an earlier one did is not run, and says which."""
+        try:
+            return check()
+        except Exception as error:
+            return self.broke(name, error)
+
+    def broke(self, name: str, error: Exception) -> Checked:
+        """The outcome of a check that an error ended."""
+        said = str(error) if isinstance(error, CaptureError) else watching.told(error)
+        first = self.broken.setdefault(said, name)
+        if first != name:
+            return checked.not_run(name, f"broke off as {first} did")
+        return checked.of(name, [said], said="")

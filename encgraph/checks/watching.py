@@ -5,10 +5,11 @@ CPU never reach the dispatcher. A dispatch mode sees operators whose output shap
 and copies between devices.
 """
 
+import contextlib
 import linecache
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ class Watching:
             self.offences.append(offence)
 
 
-@contextmanager
+@contextlib.contextmanager
 def watched() -> Iterator[Watching]:
     """Watch what runs inside."""
     seen = Watching()
@@ -211,6 +212,25 @@ def _shown(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_shown(one) for one in value]
     return value if isinstance(value, PLAIN) else type(value).__name__
+
+
+def told(error: Exception) -> str:
+    """An error in one line, with the deepest line of code outside torch and the checks.
+
+    Args:
+        error: As caught; of a file that cannot be read as Python, the line is the file's.
+    """
+    first = next(iter(str(error).splitlines()), "")
+    if isinstance(error, SyntaxError) and error.filename:
+        line = (error.text or "").strip()
+        return f"{type(error).__name__}: {error.msg} at {error.filename}:{error.lineno} ({line})"
+    frames = traceback.extract_tb(error.__traceback__)
+    others = (TORCH, HERE, contextlib.__file__, "<")
+    inside = [f for f in frames if not f.filename.startswith(others)] or frames
+    if not inside:
+        return f"{type(error).__name__}: {first}"
+    where = f"{inside[-1].filename}:{inside[-1].lineno} ({inside[-1].line})"
+    return f"{type(error).__name__}: {first} at {where}"
 
 
 def _place() -> Place:

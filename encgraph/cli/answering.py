@@ -1,14 +1,13 @@
 """Measure the time to first token of a whole model and write it: `bench --first-token`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from encgraph import first_token, handles, store, strategies, systems, tabular, traffic
-from encgraph.cli import benching, keeping, machines, output, pacing
-from encgraph.cli.benching import Prepared, Wanted
+from encgraph import first_token, handles, store, strategies, systems, tabular
+from encgraph.cli import comparing, keeping, listing, machines, options, output, pacing
+from encgraph.cli.benching import Ready
+from encgraph.cli.comparing import Prepared
 from encgraph.errors import require
 from encgraph.loads import Load
-from encgraph.model_runner import models
 from encgraph.report.text import plural
 from encgraph.results import Interrupted, Measurement
 
@@ -19,35 +18,13 @@ BUILTIN_COUNT = 64
 CPU_CONCURRENCY, CARD_CONCURRENCY = "1,4", "1,4,16"
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Read how many requests a batch has, each number once.
-
-    Raises:
-        ValueError: If the text is no such list.
-
-    >>> numbers("1,4,16")
-    (1, 4, 16)
-    """
-    words = [word.strip() for word in text.split(",")]
-    require(
-        all(word.isdecimal() and int(word) >= 1 for word in words),
-        f"concurrency must be whole numbers from 1 joined by commas, such as 1,4,16, got {text!r}",
-    )
-    return tuple(dict.fromkeys(int(word) for word in words))
-
-
-def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
+def show(ready: Ready, *, as_json: bool) -> None:
     """Measure, write one line a figure, and print the summaries; budgets as `encgraph_plain` fits them.
 
     Raises:
         typer.Exit: With status 130 if it was interrupted; what was measured is kept.
     """
-    _check_unused(wanted)
-    known = sorted(models.TEXT_SIZES)
-    require(
-        wanted.encoder in models.TEXT_SIZES,
-        f"the first token needs a whole model, known for encoders {known}, got {wanted.encoder!r}",
-    )
+    wanted = ready.wanted
     machine = machines.chosen(wanted.backend)
     on_card = machine.backend == "cuda"
     small = sorted(machines.STAND_IN)
@@ -56,9 +33,10 @@ def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
         f"off a card the first token is measured of {small} alone, whose weights a CPU can run, "
         f"got {wanted.encoder!r}",
     )
-    counts = numbers(concurrency or (CARD_CONCURRENCY if on_card else CPU_CONCURRENCY))
-    few = BUILTIN_COUNT if on_card and wanted.source.startswith(traffic.BUILTIN) else None
-    prepared = benching.prepare(replace(wanted, count=wanted.count or few), machine)
+    counts = options.numbers(
+        wanted.concurrency or (CARD_CONCURRENCY if on_card else CPU_CONCURRENCY)
+    )
+    prepared = comparing.prepare(ready, machine, card_count=BUILTIN_COUNT)
     load = Load(
         concurrency=counts,
         repeats=wanted.repeats or machine.repeats,
@@ -73,22 +51,11 @@ def show(wanted: Wanted, *, concurrency: str | None, as_json: bool) -> None:
         return
     output.console().print(handles.first_tokens(lines))
     output.line(jitter(lines))
+    for sentence in listing.left_out(prepared.given.traffic.skipped):
+        output.line(f"{sentence}; `encgraph traffic` lists more")
     if not on_card:
         output.line("latencies are the reference backend's on a CPU: no statement about a card")
     output.line(f"written: {file}")
-
-
-def _check_unused(wanted: Wanted) -> None:
-    """Refuse options that would change nothing here."""
-    require(
-        wanted.strategies is None,
-        f"--strategies cannot be chosen with --first-token, got {wanted.strategies!r}: it compares graphs "
-        "off, on, and cache warm, budgets as encgraph_plain fits them; leave one of the two out",
-    )
-    require(
-        not wanted.calibrate,
-        "--calibrate has no effect with --first-token, whose packing goes by no times; leave it out",
-    )
 
 
 def _measured(prepared: Prepared, load: Load) -> list[Measurement]:

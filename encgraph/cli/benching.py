@@ -1,23 +1,22 @@
-"""Compare strategies and write their measurements."""
+"""Check what was asked of `bench` before torch is loaded."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
-from encgraph import bench, meters, sizes, store, strategies
-from encgraph.cli import glossary, keeping, machines, output, pacing, planning, sources
-from encgraph.cli.machines import Machine
+from encgraph import sizes, strategies
+from encgraph import traffic as traffics
+from encgraph.cli import options, output, planning, sources
+from encgraph.cli.idle import Idle
 from encgraph.cli.options import COMPARED, Backend
-from encgraph.cli.sources import Given
 from encgraph.errors import require
-from encgraph.report.text import plural
-from encgraph.results import Interrupted, Measurement
+from encgraph.model_runner import text_sizes
+from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
-from encgraph.systems import Setting
+from encgraph.traffic import BUILTIN, Traffic
+
+UNCOUNTED = (None, "doubling", "compile")
+"""Kinds of plan whose number of graphs nobody chooses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,116 +35,117 @@ class Wanted:
     repeats: int | None = None
     seed: int = 0
     calibrate: bool = False
+    first_token: bool = False
+    concurrency: str | None = None
+    """Requests a batch of `first_token`, joined by commas; None: as many as suit the machine."""
     out: Path = Path()
+
+    @property
+    def compared(self) -> list[Strategy]:
+        """The strategies to compare; budgets for the first token are fitted as the plain one's."""
+        if self.first_token:
+            return [strategies.ENCGRAPH_PLAIN]
+        return strategies.chosen(COMPARED if self.strategies is None else self.strategies)
+
+
+IDLE: tuple[Idle[Wanted], ...] = (
+    Idle(
+        option="--strategies",
+        when=lambda wanted: wanted.first_token,
+        why="with --first-token, which compares graphs off, on, and cache warm, budgets as encgraph_plain "
+        "fits them",
+    ),
+    Idle(
+        option="--calibrate",
+        when=lambda wanted: wanted.first_token,
+        why="with --first-token, whose packing goes by no times",
+    ),
+    Idle(
+        option="--concurrency",
+        when=lambda wanted: not wanted.first_token,
+        why="without --first-token, whose batches it sizes; add it, or else",
+    ),
+    Idle(
+        option="--largest",
+        when=lambda wanted: all(s.plan in strategies.UNPLANNED for s in wanted.compared),
+        why="with these --strategies, none of which captures budgets",
+    ),
+    Idle(
+        option="--max-graphs",
+        when=lambda wanted: all(s.plan in UNCOUNTED for s in wanted.compared),
+        why="with these --strategies, none of which chooses how many graphs to capture",
+    ),
+    Idle(
+        option="--calibrate",
+        when=lambda wanted: all(s.packing != "cheapest" for s in wanted.compared),
+        why="with these --strategies, whose packing goes by no times",
+    ),
+)
+"""What may be asked of `bench` to no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """What was read and chosen before anything is measured."""
+class Ready:
+    """What was asked of `bench` and found in order."""
 
-    machine: Machine
-    given: Given
-    setting: Setting
-    out: Path
-
-    def file(self, experiment: str) -> Path:
-        """Where an experiment is kept."""
-        on_card = self.machine.backend == "cuda"
-        gpu = meters.environment(self.machine.dtype).gpu if on_card else None
-        return store.path(gpu, experiment, root=self.out)
-
-
-def prepare(wanted: Wanted, machine: Machine) -> Prepared:
-    """Check the folder, read the traffic, and say where it runs."""
-    size = sizes.named(wanted.encoder)
-    planning.check_largest(wanted.largest, size)
-    machines.check_calibrate(wanted.calibrate, machine)
-    out = output.folder(wanted.out)
-    output.note(machine.said)
-    traffic = sources.read(
-        wanted.source, size, count=wanted.count, seed=wanted.seed, on_card=machine.backend == "cuda"
-    )
-    given = sources.to_compare(traffic, size, fit_on=wanted.fit_on, seed=wanted.seed)
-    setting = Setting(
-        size=size,
-        device=machine.device,
-        dtype=machine.dtype,
-        backend=machine.backend,
-        costs=machines.costs_of(size, strategies.ENCGRAPH_PLAIN, machine),
-        priced=machines.prices(size, machine),
-        fit_on=given.fit_on,
-        largest=wanted.largest or planning.VLLM_LARGEST,
-        max_graphs=wanted.max_graphs,
-        seed=wanted.seed,
-        calibrate=wanted.calibrate,
-    )
-    return Prepared(machine=machine, given=given, setting=setting, out=out)
+    wanted: Wanted
+    size: EncoderSize
+    strategies: Sequence[Strategy]
+    traffic: Traffic
+    """As read; what cannot be decoded is still there."""
+    fit_on: Traffic | None
+    """To fit budgets on instead of on part of the traffic."""
 
 
 def show(wanted: Wanted, *, as_json: bool) -> None:
-    """Measure, write one line a figure, and print the summaries.
+    """Refuse what can be refused without torch; then measure, write, and print the summaries.
 
     Raises:
         typer.Exit: With status 130 if it was interrupted; what was measured is kept.
+    """
+    ready = checked(wanted)
+    from encgraph.cli import answering, comparing
+
+    tell = answering.show if wanted.first_token else comparing.show
+    tell(ready, as_json=as_json)
+
+
+def checked(wanted: Wanted) -> Ready:
+    """Look everything up and read the traffic.
+
+    Raises:
+        ValueError: If something asked for cannot be had.
     """
     require(
         wanted.max_graphs >= 1,
         f"--max-graphs must be at least 1 to compare graphs, got {wanted.max_graphs!r}; to measure "
         "without graphs name eager_varlen among --strategies",
     )
-    chosen = strategies.chosen(wanted.strategies or COMPARED)
-    prepared = prepare(wanted, machines.chosen(wanted.backend))
-    given, machine = prepared.given, prepared.machine
-    try:
-        lines = _measured(given, chosen, prepared.setting, wanted.repeats or machine.repeats)
-    except Interrupted as stop:
-        file = keeping.unfinished(prepared.file(stop.measured[0].experiment))
-        store.write(file, stop.measured)
-        done = next(iter(bench.summaries(stop.measured).values())).latency
-        of = f"{done.samples if done else 0:,} of {len(given.traffic.requests):,} requests"
-        raise keeping.stopped(of, file) from None
-    file = prepared.file(lines[0].experiment)
-    keeping.bench(file, lines)
-    if as_json:
-        output.machine({"file": str(file), "summaries": list(bench.summaries(lines).values())})
-        return
-    _tell(output.console(), lines, given, on_card=machine.backend == "cuda")
-    output.line(f"written: {file}")
+    size, chosen = sizes.named(wanted.encoder), wanted.compared
+    planning.check_largest(wanted.largest, size)
+    options.check_calibrate(wanted.calibrate, wanted.backend)
+    if wanted.first_token:
+        check_whole(wanted.encoder)
+    if wanted.concurrency is not None:
+        options.numbers(wanted.concurrency)
+    output.folder(wanted.out)
+    traffic = sources.read(wanted.source, size, count=wanted.count, seed=wanted.seed)
+    other = None
+    if wanted.fit_on is not None:
+        other = traffics.read(wanted.fit_on, size, seed=wanted.seed + 1, progress=output.reading)
+    elif not traffic.source.startswith(BUILTIN):
+        sources.check_enough(traffic)
+    return Ready(wanted=wanted, size=size, strategies=chosen, traffic=traffic, fit_on=other)
 
 
-def _measured(
-    given: Given, chosen: Sequence[Strategy], setting: Setting, repeats: int
-) -> list[Measurement]:
-    """Measure under a name that a file can have."""
-    name = "-".join(re.findall(r"[a-z0-9_.]+", given.traffic.name.lower())) or "traffic"
-    named = replace(given.traffic, name=name)
-    weights = [float(tokens) for tokens in named.tokens_by_request]
-    progress = partial(pacing.bar, weights=weights)
-    return bench.run(named, chosen, setting, repeats=repeats, progress=progress)
+def check_whole(encoder: str) -> None:
+    """Refuse an encoder whose language model is not known.
 
-
-def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_card: bool) -> None:
-    rows = []
-    for name, line in bench.summaries(lines).items():
-        assert line.latency is not None
-        latency, memory = line.latency, line.memory
-        rows.append(
-            (
-                name,
-                *(f"{ms:.2f}" for ms in (latency.mean_ms, latency.p50_ms, latency.p99_ms)),
-                f"{latency.worst_ms:.2f}",
-                f"{line.numbers.get('padding_ratio', 0):.0%}",
-                f"{line.numbers.get('replay_ratio', 0):.0%}",
-                f"{memory.total_bytes / 2**20:,.0f} MiB" if memory else "",
-            )
-        )
-    held = "memory" if on_card else "host memory"
-    columns = ("wall, ms", "mean", "p50", "p99", "worst", "padding", "replayed", held)
-    console.print(output.table(columns, rows))
-    glossary.footnote(console, "wall", "padding", "replayed")
-    if not on_card:
-        console.print(f"host memory: slabs of {lines[0].encoder} on the CPU, not what a card takes")
-    count = len(given.traffic.requests)
-    console.print(f"traffic: {plural(count, 'request')}; {given.traffic.notes[-1]}")
-    if count == 1:
-        console.print("1 request: its one time is mean, p50, p99 and worst at once")
+    Raises:
+        ValueError: If it is not.
+    """
+    known = sorted(text_sizes.TEXT_SIZES)
+    require(
+        encoder in known,
+        f"the first token needs a whole model, known for encoders {known}, got {encoder!r}",
+    )

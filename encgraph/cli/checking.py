@@ -7,12 +7,13 @@ from pathlib import Path
 import typer
 
 from encgraph import sizes
-from encgraph.checks import checked, subject, suite
-from encgraph.checks.subject import Subject
+from encgraph.checks import checked, conformance, subject, suite, watching
+from encgraph.checks.subject import MakeInputs, Subject
 from encgraph.cli import machines, output
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
 from encgraph.encoders import registry
+from encgraph.encoders.protocol import Encoder
 from encgraph.errors import require
 
 NAME_WIDTH = max(len(name) for name in suite.NAMES)
@@ -64,29 +65,53 @@ def _own(path: str, machine: Machine, seed: int) -> Subject:
     """An encoder from a module of the user's, found as `python -m` would find it.
 
     Raises:
-        ValueError: If module or function are not there.
+        ValueError: If module or function are not there, or break off; names file and line.
     """
     module_name, _, name = path.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = vars(importlib.import_module(module_name))
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"encoder {path!r} must be module:function, and {error.name!r} is no module here; "
-            "run from the folder it is in"
-        ) from error
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and _is_within(error.name, module_name):
+            raise ValueError(
+                f"encoder {path!r} must be module:function, and {error.name!r} is no module here; "
+                "run from the folder it is in"
+            ) from error
+        raise ValueError(f"module {module_name!r} cannot be imported: {_told(error)}") from error
     require(name in module, f"module {module_name!r} must have a function {name!r}")
     try:
         built = module[name](device=machine.device, dtype=machine.dtype)
     except Exception as error:
         raise ValueError(
-            f"{path!r} must take device= and dtype= and return an encoder, got "
-            f"{type(error).__name__}: {error}"
+            f"{path!r} must take device= and dtype= and return an encoder, got {_told(error)}"
         ) from error
+    has_members = set(conformance.missing(built)) < set(conformance.MEMBERS)
+    require(has_members, f"{path!r} must return an encoder, got {built!r}")
     return Subject(
         encoder=built,
-        make_inputs=module.get("make_inputs") or subject.synthetic(built.spec),
+        make_inputs=module.get("make_inputs") or _synthetic(built, module_name),
         backend=machine.backend,
         layout=module.get("layout", "packed"),
         seed=seed,
     )
+
+
+def _synthetic(built: Encoder, module_name: str) -> MakeInputs:
+    try:
+        return subject.synthetic(built.spec)
+    except Exception as error:
+        raise ValueError(
+            f"module {module_name!r} must have make_inputs(wanted, seed), since its encoder is of no "
+            f"published size: {_told(error)}"
+        ) from error
+
+
+def _is_within(missing: str | None, module_name: str) -> bool:
+    """Whether what was not found is the module asked for or a package of it, not what it imports."""
+    return f"{module_name}.".startswith(f"{missing}.")
+
+
+def _told(error: Exception) -> str:
+    """The error with the line that raised it, unless that is the call here."""
+    trace = error.__traceback__
+    return watching.told(error.with_traceback(trace.tb_next if trace else None))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from encgraph.cli.idle import Idle
 from encgraph.cli.options import AsJson
 from encgraph.errors import require
 
@@ -22,7 +23,19 @@ Against = Annotated[
 ]
 
 
+IDLE: tuple[Idle[Path | None], ...] = tuple(
+    Idle(
+        option=option,
+        when=lambda check: check is not None,
+        why="with --check, which writes nothing",
+    )
+    for option in ("--out", "--html-only")
+)
+"""What may be asked of `figures` to no effect."""
+
+
 def figures(
+    ctx: typer.Context,
     out: PapersOut = Path("figures"),
     on: On = "h200",
     html_only: HtmlOnly = False,
@@ -31,11 +44,12 @@ def figures(
 ) -> None:
     """Make every paper figure from the measurements: HTML, SVG, PDF and a manifest of hashes."""
     from encgraph import exporting, papers
-    from encgraph.cli import output
+    from encgraph.cli import idle, output
 
+    idle.refuse(ctx, check, IDLE)
     made = papers.catalogue(on)
     if check is not None:
-        _compare(check, made)
+        _compare(check, made, as_json=as_json)
         return
     folder = output.folder(out)
     written = exporting.write(
@@ -52,7 +66,7 @@ def figures(
         output.note(written.skipped)
 
 
-def _compare(manifest: Path, made: "tuple[Paper, ...]") -> None:
+def _compare(manifest: Path, made: "tuple[Paper, ...]", *, as_json: bool) -> None:
     from encgraph import exporting
     from encgraph.cli import output
 
@@ -64,4 +78,7 @@ def _compare(manifest: Path, made: "tuple[Paper, ...]") -> None:
     found = exporting.differences(manifest, made)
     if found:
         raise ValueError("; ".join(found))
+    if as_json:
+        output.machine({"manifest": str(manifest), "figures": len(made)})
+        return
     output.line(f"{len(made)} figures are those of {manifest}")

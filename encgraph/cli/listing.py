@@ -1,5 +1,6 @@
 """List encoders, and sum up a traffic."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from rich.console import Console
@@ -7,6 +8,7 @@ from rich.console import Console
 from encgraph import cards, curves, sizes, store, tabular
 from encgraph import traffic as traffics
 from encgraph.cli import glossary, output
+from encgraph.facts import SkippedFile
 from encgraph.sizes import EncoderSize
 from encgraph.sources.reading import Skipped
 from encgraph.summaries import Quantiles, TrafficSummary
@@ -127,6 +129,19 @@ def _show(console: Console, found: Traffic) -> None:
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def left_out(skipped: Sequence[Skipped | SkippedFile]) -> list[str]:
+    """How much of a source was left out and why the first was, in one line; none if nothing was.
+
+    >>> left_out([Skipped(path="a.png", reason="empty file"), Skipped(path="b.txt", reason="no image")])
+    ["left out: 2, the first 'a.png' (empty file)"]
+    """
+    if not skipped:
+        return []
+    first = skipped[0]
+    reason = first.reason.removeprefix(f"{first.path!r}").lstrip(": ")
+    return [f"left out: {len(skipped):,}, the first {first.path!r} ({reason})"]
 
 
 def remarks(console: Console, found: Traffic) -> None:

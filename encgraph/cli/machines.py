@@ -57,19 +57,6 @@ def chosen(backend: Backend | None) -> Machine:
     return Machine(backend=backend, device=torch.device("cpu"), dtype=torch.float32)
 
 
-def check_calibrate(calibrate: bool, machine: Machine) -> None:
-    """Refuse to pack by a CPU's times.
-
-    Raises:
-        ValueError: If calibration is asked for off a card.
-    """
-    require(
-        not calibrate or machine.backend == "cuda",
-        "--calibrate needs --backend cuda: off a card it would pack by a CPU's times, which say "
-        "nothing of graphs, beside a prediction for a card; leave it out",
-    )
-
-
 def costed(size: EncoderSize) -> EncoderSize:
     """The size whose costs an encoder is planned with: its own, or the one it stands in for."""
     return sizes.named(STAND_IN.get(size.name, size.name))

@@ -7,11 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from encgraph.errors import MOST_BYTES, MOST_GRAPHS, MOST_REQUESTS, MOST_SEED, MOST_TOKENS, require
+
 Backend = Literal["cuda", "reference"]
 Engine = Literal["encgraph", "vllm"]
 Export = Literal["vllm", "json"]
 NAME_CHARS = 80
 """What is shown of a name too long for a file."""
+MOST_CONCURRENT = 1_000
+"""Most requests at once to ask for."""
+MOST_REPEATS = 10_000
+"""Most timed runs to ask for; a thousand already tell all there is."""
 Body = Literal["plain", "compiled", "fused"]
 Method = Literal["fitted", "doubling", "quantile"]
 
@@ -34,7 +40,45 @@ def num_bytes(text: str) -> int:
         raise typer.BadParameter(f"must be bytes such as 512MiB, 1GiB or 4096, got {text!r}")
     unit = (found[2] or "B").upper()
     step = 1024 if "I" in unit else 1000
-    return int(float(found[1]) * step ** _POWERS.index(unit[0]))
+    number = float(found[1]) * step ** _POWERS.index(unit[0])
+    if number > MOST_BYTES:
+        raise typer.BadParameter(f"must be at most 1000TB, got {text!r:.40}")
+    return int(number)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read how many requests a batch has, each number once.
+
+    Raises:
+        ValueError: If the text is no such list.
+
+    >>> numbers("1,4,16")
+    (1, 4, 16)
+    """
+    words = [word.strip() for word in text.split(",")]
+    require(
+        all(word.isdecimal() and 1 <= int(word[:9]) <= MOST_CONCURRENT for word in words),
+        f"concurrency must be whole numbers from 1 to {MOST_CONCURRENT:,} joined by commas, such as "
+        f"1,4,16, got {text!r:.60}",
+    )
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def check_calibrate(calibrate: bool, backend: Backend | None) -> None:
+    """Refuse to pack by a CPU's times.
+
+    Args:
+        calibrate: Whether calibration is asked for.
+        backend: What replays; None while nobody knows.
+
+    Raises:
+        ValueError: If calibration is asked for off a card.
+    """
+    require(
+        not calibrate or backend != "reference",
+        "--calibrate needs --backend cuda: off a card it would pack by a CPU's times, which say "
+        "nothing of graphs, beside a prediction for a card; leave it out",
+    )
 
 
 def failed(error: Exception) -> str:
@@ -152,11 +196,14 @@ Count = Annotated[
     typer.Option(
         "--count",
         min=1,
+        max=MOST_REQUESTS,
         help="Requests to draw or keep; all of a file or folder unless given.",
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of whatever is drawn.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of whatever is drawn.")
+]
 FirstToken = Annotated[
     bool,
     typer.Option(
@@ -187,6 +234,7 @@ Repeats = Annotated[
     typer.Option(
         "--repeats",
         min=1,
+        max=MOST_REPEATS,
         help="Timed runs a request; 5 on a card and 1 on a CPU unless given.",
         show_default=False,
     ),
@@ -194,7 +242,10 @@ Repeats = Annotated[
 MaxGraphs = Annotated[
     int,
     typer.Option(
-        "--max-graphs", min=0, max=128, help="Most graphs to capture; `plan` takes 0 for none."
+        "--max-graphs",
+        min=0,
+        max=MOST_GRAPHS,
+        help="Most graphs to capture; `plan` takes 0 for none.",
     ),
 ]
 BodyName = Annotated[
@@ -215,6 +266,11 @@ MemoryLimit = Annotated[
 Largest = Annotated[
     int | None,
     typer.Option(
-        "--largest", min=1, help="Largest token budget.", metavar="TOKENS", show_default=False
+        "--largest",
+        min=1,
+        max=MOST_TOKENS,
+        help="Largest token budget.",
+        metavar="TOKENS",
+        show_default=False,
     ),
 ]

@@ -1,5 +1,6 @@
 """The command `plan`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from encgraph.cli.options import (
 
 
 def plan(  # noqa: PLR0913 - a parameter an option
+    ctx: typer.Context,
     source: Source,
     encoder: EncoderName,
     engine: Annotated[
@@ -47,25 +49,24 @@ def plan(  # noqa: PLR0913 - a parameter an option
     as_json: AsJson = False,
 ) -> None:
     """Choose token budgets for a traffic, each with its reason, and predict what they give."""
-    from encgraph.cli import planning, plans
+    from encgraph.cli import idle, planning, plans
 
-    engine = "vllm" if export == "vllm" else engine
-    plans.show(
-        planning.Wanted(
-            source=source,
-            encoder=encoder,
-            engine=engine,
-            body=body,
-            method=method,
-            max_graphs=max_graphs,
-            max_bytes=memory,
-            largest=largest,
-            card=card,
-            count=count,
-            seed=seed,
-            plan_file=plan_file,
-            export=export,
-            engine_version=engine_version,
-        ),
-        as_json=as_json,
+    wanted = planning.Wanted(
+        source=source,
+        encoder=encoder,
+        engine=engine,
+        body=body,
+        method=method,
+        max_graphs=max_graphs,
+        max_bytes=memory,
+        largest=largest,
+        card=card,
+        count=count,
+        seed=seed,
+        plan_file=plan_file,
+        export=export,
+        engine_version=engine_version,
     )
+    idle.refuse(ctx, wanted, plans.IDLE)
+    wanted = replace(wanted, engine="vllm" if export == "vllm" else engine)
+    plans.show(wanted, as_json=as_json)

@@ -8,6 +8,7 @@ from encgraph import codec, sizes
 from encgraph import traffic as traffics
 from encgraph.budgets import Prediction
 from encgraph.cli import glossary, listing, output, planning
+from encgraph.cli.idle import Idle
 from encgraph.cli.planning import FlagsOf, Planned, Wanted
 from encgraph.errors import require
 from encgraph.export import VllmFlags
@@ -15,6 +16,21 @@ from encgraph.traffic import Traffic
 
 MIB = 2**20
 COLUMNS = ("predicted, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
+
+
+IDLE: tuple[Idle[Wanted], ...] = (
+    Idle(
+        option="--engine-version",
+        when=lambda wanted: wanted.export != "vllm",
+        why="without --export vllm, whose flags it is for; add it, or else",
+    ),
+    Idle(
+        option="--for",
+        when=lambda wanted: wanted.export == "vllm" and not wanted.for_vllm,
+        why="with --export vllm, whose flags are planned under vLLM's rules",
+    ),
+)
+"""What may be asked of `plan` to no effect."""
 
 
 def show(wanted: Wanted, *, as_json: bool) -> None:

@@ -46,26 +46,25 @@ def run(  # noqa: PLR0913 - a parameter an option
     as_json: AsJson = False,
 ) -> None:
     """Capture, run a traffic, verify every item against eager, measure, and write the report."""
-    from encgraph.cli import running
+    from encgraph.cli import idle, running
 
-    running.show(
-        running.Wanted(
-            command=ctx.obj,
-            source=source,
-            encoder=encoder,
-            plan_file=plan,
-            backend=backend,
-            strategy=strategy,
-            count=count,
-            largest=largest,
-            repeats=repeats,
-            seed=seed,
-            calibrate=calibrate,
-            out=out,
-            trace=trace,
-        ),
-        as_json=as_json,
+    wanted = running.Wanted(
+        command=ctx.obj,
+        source=source,
+        encoder=encoder,
+        plan_file=plan,
+        backend=backend,
+        strategy=strategy,
+        count=count,
+        largest=largest,
+        repeats=repeats,
+        seed=seed,
+        calibrate=calibrate,
+        out=out,
+        trace=trace,
     )
+    idle.refuse(ctx, wanted, running.IDLE)
+    running.show(wanted, as_json=as_json)
 
 
 def check(
@@ -83,6 +82,10 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check an encoder: can graphs hold it, which line stops them, is every answer right."""
+    from encgraph import sizes
+
+    if ":" not in encoder:
+        sizes.named(encoder)  # a misspelt name is said before torch is loaded
     from encgraph.cli import checking
 
     checking.show(encoder, backend, seed=seed, as_json=as_json)

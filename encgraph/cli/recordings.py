@@ -3,25 +3,26 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from encgraph import curves, meters, recording, sizes, store
+from encgraph import curves, meters, recording, store
 from encgraph.cli import keeping, machines, output, pacing
 from encgraph.cli.options import Backend, Body
 from encgraph.encoders import registry
 from encgraph.results import Measurement
+from encgraph.sizes import EncoderSize
 
 CPU_LARGEST = 1024
 """Largest budget recorded off a card unless told otherwise; those above take minutes each."""
 
 
 def show(  # noqa: PLR0913 - a parameter an option
-    encoder: str,
+    size: EncoderSize,
     backend: Backend | None,
     *,
     attention: str,
     body: Body,
     largest: int | None,
     samples: int,
-    out: Path,
+    folder: Path,
     as_json: bool,
 ) -> None:
     """Record, write the raw points as they come, and say where they are.
@@ -29,9 +30,7 @@ def show(  # noqa: PLR0913 - a parameter an option
     Raises:
         typer.Exit: With status 130 if it was interrupted; what was recorded is kept.
     """
-    size = sizes.named(encoder)
     machine = machines.chosen(backend)
-    folder = output.folder(out)
     output.note(machine.said)
     built = registry.named(
         size.name,

@@ -1,40 +1,18 @@
-"""Run a traffic through everything, write the report, and say the gist of it."""
+"""Check what was asked of `run` before torch is loaded."""
 
 import json
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
-from encgraph import (
-    budgets,
-    codec,
-    graphs,
-    meters,
-    packing,
-    sizes,
-    store,
-    strategies,
-    study,
-    systems,
-    traces,
-)
-from encgraph.cli import glossary, machines, output, pacing, planning, sources
-from encgraph.cli.machines import Machine
+from encgraph import codec, sizes, strategies
+from encgraph.cli import options, output, planning, sources
+from encgraph.cli.idle import Idle
 from encgraph.cli.options import Backend
-from encgraph.costs import Costs
 from encgraph.errors import require
-from encgraph.facts import CardPrediction, Report
-from encgraph.measure import Recorder
 from encgraph.records import Plan
-from encgraph.regimes import RequestTimes
-from encgraph.report import headline, page
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
-from encgraph.systems import Setting
 from encgraph.traffic import Traffic
 
 
@@ -56,101 +34,82 @@ class Wanted:
     out: Path = Path()
     trace: Path | None = None
 
+    @property
+    def names_budgets(self) -> bool:
+        """Whether the strategy captures budgets of a plan."""
+        return strategies.named(self.strategy).plan not in strategies.UNPLANNED
+
+    @property
+    def packs_by_times(self) -> bool:
+        """Whether the strategy packs by predicted time."""
+        return strategies.named(self.strategy).packing == "cheapest"
+
+
+IDLE: tuple[Idle[Wanted], ...] = (
+    Idle(
+        option="--plan",
+        when=lambda wanted: not wanted.names_budgets,
+        why="with this --strategy, which captures no budgets of a plan",
+    ),
+    Idle(
+        option="--largest",
+        when=lambda wanted: wanted.plan_file is not None,
+        why="with --plan, whose budgets are what is captured",
+    ),
+    Idle(
+        option="--largest",
+        when=lambda wanted: not wanted.names_budgets,
+        why="with this --strategy, which captures no budgets",
+    ),
+    Idle(
+        option="--calibrate",
+        when=lambda wanted: not wanted.packs_by_times,
+        why="with this --strategy, whose packing goes by no times",
+    ),
+)
+"""What may be asked of `run` to no effect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What was asked of `run` and found in order."""
+
+    wanted: Wanted
+    size: EncoderSize
+    strategy: Strategy
+    plan: Plan | None
+    """Read from the file given; None where one is to be made."""
+    traffic: Traffic
+    """As read; what cannot be decoded is still there."""
+
 
 def show(wanted: Wanted, *, as_json: bool) -> None:
-    """Run, write both reports, print the gist.
+    """Refuse what can be refused without torch; then run, write both reports, print the gist.
 
     Raises:
         typer.Exit: With status 130 if it was interrupted; the partial reports are written.
     """
+    ready = checked(wanted)
+    from encgraph.cli import executing
+
+    executing.show(ready, as_json=as_json)
+
+
+def checked(wanted: Wanted) -> Ready:
+    """Look everything up and read the traffic.
+
+    Raises:
+        ValueError: If something asked for cannot be had; nothing is written before the plan is read.
+    """
     size, strategy = sizes.named(wanted.encoder), strategies.named(wanted.strategy)
     planning.check_largest(wanted.largest, size)
-    machine = machines.chosen(wanted.backend)
-    machines.check_calibrate(wanted.calibrate, machine)
+    options.check_calibrate(wanted.calibrate, wanted.backend)
     plan = None if wanted.plan_file is None else load_plan(wanted.plan_file, size)
-    out = output.folder(wanted.out)
-    trace = None if wanted.trace is None else output.file(wanted.trace)
-    recorder = None if trace is None else Recorder(machine.device)
-    output.note(machine.said)
-    observe = recorder or graphs.unobserved
-    report = _run(wanted, observe, size=size, strategy=strategy, machine=machine, plan=plan)
-    files = [out / "report.json", out / "report.html"]
-    output.write(files[0], codec.dumps(report) + "\n")
-    page.write(report, files[1])
-    if trace is not None and recorder is not None:
-        requests = [timed.request for timed in report.steps]
-        files.append(traces.perfetto(recorder.steps, trace, requests=requests))
-    if as_json:
-        output.machine(_brief(report, files))
-    else:
-        _tell(report, files)
-    if not report.complete:
-        raise typer.Exit(130)
-
-
-def _run(
-    wanted: Wanted,
-    observe: graphs.Observe,
-    *,
-    size: EncoderSize,
-    strategy: Strategy,
-    machine: Machine,
-    plan: Plan | None,
-) -> Report:
-    on_card = machine.backend == "cuda"
-    traffic = sources.read(
-        wanted.source, size, count=wanted.count, seed=wanted.seed, on_card=on_card
-    )
-    if plan is None:
-        given = sources.to_run(traffic, size, seed=wanted.seed)
-        traffic, fit_on = given.traffic, given.fit_on
-    else:
-        fit_on = ()
-    traffic = replace(traffic, notes=(*traffic.notes, *_stand_in(size)))
-    setting = Setting(
-        size=size,
-        device=machine.device,
-        dtype=machine.dtype,
-        backend=machine.backend,
-        costs=machines.costs_of(size, strategy, machine),
-        fit_on=fit_on,
-        largest=_largest(wanted, strategy, fit_on),
-        seed=wanted.seed,
-        calibrate=wanted.calibrate,
-    )
-    plan = plan or systems.plan(strategy, setting)
-    costs = setting.price(strategy)
-    here = meters.environment(machine.dtype).gpu
-    # Of another card than the one that runs, a prediction beside measurements would mislead.
-    known = not on_card or costs.are_of(size.name, here)
-    prediction = predicted(traffic, plan, costs, strategy) if known else None
-    options = study.Options(
-        command=shlex.join(wanted.command),
-        repeats=wanted.repeats or machine.repeats,
-        jitter_samples=6 * machine.repeats,
-        prediction=prediction,
-        planned=plan,
-        progress=partial(pacing.bar, weights=[float(n) for n in traffic.tokens_by_request]),
-        expect=pacing.forewarn,
-        observe=observe,
-    )
-    return study.run(traffic, setting, strategy, options)
-
-
-def _stand_in(size: EncoderSize) -> list[str]:
-    other = machines.costed(size)
-    if other == size:
-        return []
-    return [f"planned and predicted with the costs of {other.name}; {size.name} stands in for it"]
-
-
-def _largest(wanted: Wanted, strategy: Strategy, fit_on: planning.Requests) -> int:
-    """Tokens of the largest budget: vLLM's default for its strategies, else the largest request."""
-    if wanted.largest is not None:
-        return wanted.largest
-    if strategy.plan == "doubling" or not fit_on:
-        return planning.VLLM_LARGEST
-    return max(sum(item.tokens for item in request) for request in fit_on)
+    output.folder(wanted.out)
+    if wanted.trace is not None:
+        output.file(wanted.trace)
+    traffic = sources.read(wanted.source, size, count=wanted.count, seed=wanted.seed)
+    return Ready(wanted=wanted, size=size, strategy=strategy, plan=plan, traffic=traffic)
 
 
 def load_plan(path: Path, size: EncoderSize) -> Plan:
@@ -180,92 +139,8 @@ def load_plan(path: Path, size: EncoderSize) -> Plan:
         f"plan {str(path)!r} has budgets {low!r}, under the smallest item of {size.name!r}, "
         f"{smallest} tokens; raise or drop them",
     )
+    try:
+        sizes.check_plan(plan, size.rule)
+    except ValueError as error:
+        raise ValueError(f"plan {str(path)!r}: {error}; {make}") from error
     return plan
-
-
-def predicted(
-    traffic: Traffic, plan: Plan, costs: Costs, strategy: Strategy
-) -> CardPrediction | None:
-    """What the same requests are expected to take on a card, beside vLLM's defaults and eager.
-
-    None for a strategy that packs in a way of its own: no model of ours speaks of it.
-    """
-    if strategy.packing not in packing.PACKINGS:
-        return None
-    size = machines.costed(sizes.named(traffic.encoder))
-    off = replace(plan, graphs=(), reasons=())
-    ours = budgets.judge(traffic.requests, plan, costs=costs, pack=strategy.packing)
-    eager = budgets.judge(traffic.requests, off, costs=costs, pack="ascending")
-    doubling = budgets.judge(
-        traffic.requests, planning.defaults(size), costs=costs, pack="ascending"
-    )
-    times = zip(traffic.requests, ours.by_request_ms, eager.by_request_ms, strict=True)
-    return CardPrediction(
-        card=store.slug(costs.gpu).upper() if costs.gpu else machines.DEFAULT_CARD.upper(),
-        encoder=size.name,
-        source=costs.source,
-        recorded=costs.recorded,
-        ours=ours.latency,
-        doubling=doubling.latency,
-        eager=eager.latency,
-        memory=ours.memory,
-        replay_rate=ours.replay_rate,
-        times=tuple(
-            RequestTimes(
-                request=index,
-                tokens=sum(item.tokens for item in request),
-                items=len(request),
-                ours_ms=mine,
-                eager_ms=theirs,
-            )
-            for index, (request, mine, theirs) in enumerate(times)
-        ),
-    )
-
-
-def _brief(report: Report, files: Sequence[Path]) -> dict[str, object]:
-    """The report without what there is one of a request, and where all of it is."""
-    prediction = report.prediction and replace(report.prediction, times=())
-    return {
-        "report_json": str(files[0]),
-        "report_html": str(files[1]),
-        "trace": str(files[2]) if files[2:] else None,
-        "complete": report.complete,
-        "interrupted": report.interrupted,
-        "environment": report.environment,
-        "encoder": report.encoder,
-        "plan": report.plan,
-        "packing": report.packing,
-        "fallbacks": report.fallbacks,
-        "parity": report.parity,
-        "latencies": report.latencies,
-        "memory": report.memory,
-        "prediction": prediction,
-        "skipped": report.traffic.skipped,
-        "notes": report.traffic.notes,
-        "recommendations": report.recommendations,
-    }
-
-
-def _words(report: Report) -> list[str]:
-    """What the verdicts say that is worth a gloss."""
-    words = ["error ratio"] if report.parity else []
-    words += ["slab", "pool", "driver"] if report.memory or report.prediction else []
-    return words + (["fallback"] if report.fallbacks else [])
-
-
-def _tell(report: Report, files: Sequence[Path]) -> None:
-    console = output.console()
-    if not report.complete:
-        console.print(f"{report.interrupted}; the report has what was there")
-    if report.traffic.skipped:
-        console.print(f"Skipped: {len(report.traffic.skipped)}; the report says which and why")
-    for verdict in headline.verdicts(report):
-        detail = f" ({'; '.join(verdict.lines)})" if verdict.lines else ""
-        colon = "" if verdict.question.endswith("?") else ":"
-        console.print(f"{verdict.question}{colon} {verdict.answer}{detail}")
-    glossary.footnote(console, *_words(report))
-    if report.recommendations:
-        console.print(f"What to change: {report.recommendations[0]}")
-    for file in files:
-        console.print(f"written: {file}")

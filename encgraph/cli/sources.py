@@ -1,11 +1,10 @@
-"""Read the requests to run and those to fit budgets on."""
+"""Read the requests to run and those to fit budgets on; torch is loaded to decode pixels alone."""
 
 from dataclasses import dataclass, replace
 
 from encgraph import traffic as traffics
 from encgraph.cli import output, planning
 from encgraph.cli.planning import Requests
-from encgraph.encoders import inputs
 from encgraph.errors import require
 from encgraph.sizes import EncoderSize
 from encgraph.sources import reading
@@ -27,22 +26,30 @@ class Given:
     fit_on: Requests
 
 
-def read(source: str, size: EncoderSize, *, count: int | None, seed: int, on_card: bool) -> Traffic:
-    """Read requests to run; a built-in profile gives few on a CPU."""
+def read(source: str, size: EncoderSize, *, count: int | None, seed: int) -> Traffic:
+    """Read requests to run; a built-in profile gives few, as for a CPU, unless told."""
     if count is None and source.startswith(BUILTIN):
-        count = CARD_COUNT if on_card else CPU_COUNT
-    found = traffics.read(source, size, count=count, seed=seed, progress=output.reading)
-    return decodable(found, size)
+        count = CPU_COUNT
+    return traffics.read(source, size, count=count, seed=seed, progress=output.reading)
+
+
+def ready(traffic: Traffic, size: EncoderSize, *, count: int | None, seed: int) -> Traffic:
+    """What can be decoded of the requests read; of a built-in profile this many, if a count is given."""
+    if count is not None and traffic.source.startswith(BUILTIN):
+        traffic = traffics.read(traffic.source, size, count=count, seed=seed)
+    return decodable(traffic, size)
 
 
 def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
-    """Leave out requests with a file whose header can be read but whose pixels cannot.
+    """Leave out requests with a file whose header can be read but whose pixels cannot, said first.
 
     Raises:
         ValueError: If nothing is left.
     """
     if not traffic.paths:
         return traffic
+    from encgraph.encoders import inputs
+
     broken: dict[str, str] = {}
     for path in output.bar(dict.fromkeys(p for paths in traffic.paths for p in paths), "decode"):
         try:
@@ -66,8 +73,8 @@ def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
         paths=tuple(traffic.paths[i] for i in kept),
         arrivals_s=tuple(traffic.arrivals_s[i] for i in kept) if traffic.arrivals_s else (),
         skipped=(
-            *traffic.skipped,
             *(Skipped(path=path, reason=reason) for path, reason in broken.items()),
+            *traffic.skipped,
         ),
         notes=(*traffic.notes, *reading.left_out(lost)),
     )
@@ -87,19 +94,28 @@ def to_run(traffic: Traffic, size: EncoderSize, *, seed: int) -> Given:
     return Given(traffic=replace(traffic, notes=(*traffic.notes, said)), fit_on=fit_on)
 
 
-def to_compare(traffic: Traffic, size: EncoderSize, *, fit_on: str | None, seed: int) -> Given:
-    """Requests to measure, disjoint from those to fit on."""
-    if fit_on is not None:
-        other = traffics.read(fit_on, size, seed=seed + 1, progress=output.reading)
-        said = f"budgets fitted on {fit_on}, {len(other.requests):,} requests (seed {seed + 1})"
-        noted = replace(traffic, notes=(*traffic.notes, said))
-        return Given(traffic=noted, fit_on=other.requests)
-    if traffic.source.startswith(BUILTIN):
-        return to_run(traffic, size, seed=seed)
+def check_enough(traffic: Traffic) -> None:
+    """Refuse to fit on the only request there is to measure.
+
+    Raises:
+        ValueError: If it is the only one.
+    """
     require(
         len(traffic.requests) > 1 or bool(traffic.fit_tokens),
         "bench needs at least 2 requests, one to fit on and one to measure, got 1; give --fit-on",
     )
+
+
+def to_compare(traffic: Traffic, size: EncoderSize, *, fit_on: Traffic | None, seed: int) -> Given:
+    """Requests to measure, disjoint from those to fit on."""
+    if fit_on is not None:
+        count = len(fit_on.requests)
+        said = f"budgets fitted on {fit_on.source}, {count:,} requests (seed {seed + 1})"
+        noted = replace(traffic, notes=(*traffic.notes, said))
+        return Given(traffic=noted, fit_on=fit_on.requests)
+    if traffic.source.startswith(BUILTIN):
+        return to_run(traffic, size, seed=seed)
+    check_enough(traffic)
     parts = planning.parted(traffic, seed=seed)
     noted = replace(parts.held_out, notes=(*traffic.notes, parts.how))
     return Given(traffic=noted, fit_on=parts.fit)

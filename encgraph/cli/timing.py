@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from encgraph.cli.options import (
+    MOST_REPEATS,
     AsJson,
     BackendName,
     BodyName,
@@ -22,10 +23,10 @@ from encgraph.cli.options import (
     Source,
     StrategyNames,
 )
-from encgraph.errors import require
 
 
 def bench(  # noqa: PLR0913 - a parameter an option
+    ctx: typer.Context,
     source: Source,
     encoder: EncoderName,
     strategies: StrategyNames = None,
@@ -51,7 +52,7 @@ def bench(  # noqa: PLR0913 - a parameter an option
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies request by request, interleaved; write the measurements."""
-    from encgraph.cli import answering, benching
+    from encgraph.cli import benching, idle
 
     wanted = benching.Wanted(
         source=source,
@@ -65,15 +66,11 @@ def bench(  # noqa: PLR0913 - a parameter an option
         repeats=repeats,
         seed=seed,
         calibrate=calibrate,
+        first_token=first_token,
+        concurrency=concurrency,
         out=out,
     )
-    if first_token:
-        answering.show(wanted, concurrency=concurrency, as_json=as_json)
-        return
-    require(
-        concurrency is None,
-        f"--concurrency is of --first-token, got {concurrency!r} without it; add it or leave that out",
-    )
+    idle.refuse(ctx, wanted, benching.IDLE)
     benching.show(wanted, as_json=as_json)
 
 
@@ -85,20 +82,26 @@ def record(  # noqa: PLR0913 - a parameter an option
     ] = "auto",
     body: BodyName = "plain",
     largest: Largest = None,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Timed runs a point.")] = 9,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, max=MOST_REPEATS, help="Timed runs a point.")
+    ] = 9,
     out: Out = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Record an encoder's cost curve here; with `--out data` in a checkout, `plan` predicts from it."""
+    from encgraph import sizes
+    from encgraph.cli import output
+
+    size, folder = sizes.named(encoder), output.folder(out)
     from encgraph.cli import recordings
 
     recordings.show(
-        encoder,
+        size,
         backend,
         attention=attention,
         body=body,
         largest=largest,
         samples=samples,
-        out=out,
+        folder=folder,
         as_json=as_json,
     )

@@ -17,7 +17,8 @@ _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 def fill(steps: Sequence[Step]) -> go.Figure:
     """Spread of the fill ratio over the replays of each token budget.
 
-    A box spans half of the replays and its whiskers p10 to p90; the hover says how many there were.
+    A bar reaches the median, so that replays all alike can be seen; the box on it spans half of the
+    replays and its whiskers p10 to p90. The hover says how many there were.
 
     Raises:
         ValueError: If no step is a replay.
@@ -31,21 +32,33 @@ def fill(steps: Sequence[Step]) -> go.Figure:
     budgets = sorted(groups)
     columns = [[quantile(groups[b], s) for b in budgets] for s in _SHARES]
     low, lower, median, upper, high = columns
+    names = [f"{b:,}" for b in budgets]
+    colour = template.ROUTE_COLOURS[Route.REPLAY]
+    bars = go.Bar(
+        uid="median",
+        x=names,
+        y=median,
+        width=0.5,
+        marker_color=colour,
+        opacity=0.35,
+        hoverinfo="skip",
+    )
     boxes = go.Box(
         uid="fill",
         name="replays",
-        x=[f"{b:,}" for b in budgets],
+        x=names,
+        width=0.3,
         lowerfence=low,
         q1=lower,
         median=median,
         q3=upper,
         upperfence=high,
         mean=[sum(groups[b]) / len(groups[b]) for b in budgets],
-        marker_color=template.ROUTE_COLOURS[Route.REPLAY],
+        marker_color=colour,
         line_width=1.5,
         hovertext=[f"{len(groups[b]):,} replays" for b in budgets],
     )
-    drawn = template.figure(boxes, x="token budget", y="fill ratio of a replay")
+    drawn = template.figure(bars, boxes, x="token budget", y="fill ratio of a replay")
     drawn.update_xaxes(type="category")
     return drawn.update_yaxes(range=[0, 1.02]).update_layout(showlegend=False)
 

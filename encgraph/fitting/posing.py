@@ -7,7 +7,7 @@ import numpy as np
 
 from encgraph import sizes
 from encgraph.costs import Costs
-from encgraph.errors import require
+from encgraph.errors import MOST_BYTES, MOST_GRAPHS, MOST_TOKENS, require, whole
 from encgraph.fitting import sweep
 from encgraph.fitting.bulk import Batches, Floats
 from encgraph.fitting.shapes import Target
@@ -34,15 +34,13 @@ class Limits:
     pack: sweep.Rule = "cheapest"
 
     def __post_init__(self) -> None:
-        require(self.max_graphs >= 0, f"max_graphs must be at least 0, got {self.max_graphs!r}")
-        require(
-            self.items is None or self.items >= 1,
-            f"items must be at least 1, got {self.items!r}",
-        )
-        require(
-            self.largest is None or self.largest >= 1,
-            f"largest must be at least 1 token, got {self.largest!r}",
-        )
+        whole("max_graphs", self.max_graphs, least=0, most=MOST_GRAPHS)
+        if self.items is not None:
+            whole("items", self.items, most=MOST_TOKENS)
+        if self.max_bytes is not None:
+            whole("max_bytes", self.max_bytes, most=MOST_BYTES)
+        if self.largest is not None:
+            whole("largest", self.largest, most=MOST_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +126,14 @@ def tail(
     tokens = sorted(sum(item.tokens for item in items) for items in requests)
     start = max(1, tokens[int(0.9 * (len(tokens) - 1))])
     end = max(start, largest or tokens[-1])
-    top = size.rule.max_tokens
+    rule = size.rule
     steps = {round(float(t)) for t in np.geomspace(start, end, TAIL_STEPS)}
-    area = size.rule.merge_area
-    return [Item(tokens=t, patches=t * area) for t in sorted(steps) if t <= top]
+    cells = {t: max(1, t - rule.prefix_tokens) for t in steps}
+    return [
+        Item(tokens=t, patches=cells[t] * rule.merge_area + rule.prefix)
+        for t in sorted(steps)
+        if t <= rule.max_tokens
+    ]
 
 
 def _tops(batches: Batches, target: Target, costs: Costs, limits: Limits) -> tuple[float, ...]:

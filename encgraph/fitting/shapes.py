@@ -29,6 +29,9 @@ class Target:
     attention: str = "auto"
     compiled: bool = False
 
+    def __post_init__(self) -> None:
+        sizes.given(self.size)
+
     def plan(self, graphs: Sequence[Capacity], reasons: Sequence[str] = ()) -> Plan:
         """A plan of these capacities."""
         return Plan(

@@ -1,7 +1,6 @@
 """Build whole vision-language models of published sizes with seeded random weights, and check any."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,47 +10,10 @@ from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig, Q
 
 from encgraph.encoders import registry
 from encgraph.errors import require
+from encgraph.model_runner.text_sizes import TEXT_SIZES, TextSize
 
 ATTENTIONS = ("sdpa", "eager")
 """Of the language model: those that take a ready mask."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextSize:
-    """The language model's published sizes."""
-
-    hidden: int
-    layers: int
-    heads: int
-    key_value_heads: int
-    head: int
-    """Width of one head."""
-    intermediate: int
-    tied: bool
-    """Whether the output layer is the embedding."""
-    vocabulary: int = 151_936
-    sections: tuple[int, int, int] = (24, 20, 20)
-    """Rotary frequencies of time, height and width."""
-    special: int = 151_652
-    """The first of five special tokens: vision start, vision end, padding, image, video."""
-
-
-TEXT_SIZES: dict[str, TextSize] = {
-    "qwen3-vl-tiny": TextSize(
-        hidden=96, layers=4, heads=4, key_value_heads=2, head=24, intermediate=192, tied=False,
-        vocabulary=512, sections=(4, 4, 4), special=500,
-    ),
-    "qwen3-vl-2b": TextSize(
-        hidden=2048, layers=28, heads=16, key_value_heads=8, head=128, intermediate=6144, tied=True
-    ),
-    "qwen3-vl-4b": TextSize(
-        hidden=2560, layers=36, heads=32, key_value_heads=8, head=128, intermediate=9728, tied=True
-    ),
-    "qwen3-vl-8b": TextSize(
-        hidden=4096, layers=36, heads=32, key_value_heads=8, head=128, intermediate=12_288, tied=False
-    ),
-}  # fmt: skip
-"""By the name of the encoder's size."""
 
 
 def named(name: str, *, device: torch.device | str, dtype: torch.dtype, seed: int = 0) -> Any:

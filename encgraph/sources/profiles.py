@@ -15,8 +15,8 @@ import numpy as np
 from numpy.random import Generator
 
 from encgraph import codec, datadir, sizes
-from encgraph.errors import require
-from encgraph.records import Item
+from encgraph.errors import MOST_REQUESTS, require, whole
+from encgraph.records import Item, Modality
 from encgraph.sizes import Grid, TokenRule
 
 NAMES = ("servegen", "coco", "receipts", "catalogue", "phone", "mix")
@@ -126,9 +126,13 @@ def draw(
         Items by request; the index of a request is its place in the draw.
 
     Raises:
-        ValueError: If there is no such profile or count is under 1.
+        ValueError: If there is no such profile, the rule is none of images, or the count is out of range.
     """
-    require(count >= 1, f"count must be at least 1, got {count!r}")
+    count = whole("count", count, most=MOST_REQUESTS)
+    require(
+        rule.modality is Modality.IMAGE,
+        f"{'builtin:' + name!r} holds images, and the encoder takes {rule.modality}",
+    )
     profile = load(name, root=root)
     rng = np.random.default_rng(seed)
     if profile.windows:
@@ -150,7 +154,7 @@ def notes(profile: Profile) -> tuple[str, ...]:
 
 
 def converted_grid(tokens: int, pixels_a_token: int, rule: TokenRule) -> Grid:
-    """Near-square grid of an image that had this many tokens under another encoder's rule.
+    """Grid that another encoder's processor gives a near-square picture of so many source tokens.
 
     Height and width are rounded to nearest, not up as in `sizes.near_square_grid`: the count is
     an estimate already, so its mean should not drift.
@@ -160,7 +164,8 @@ def converted_grid(tokens: int, pixels_a_token: int, rule: TokenRule) -> Grid:
     """
     tokens = max(rule.min_tokens, round(tokens * pixels_a_token / rule.factor**2))
     high = round(math.sqrt(tokens))
-    return Grid(1, high * rule.merge, round(tokens / high) * rule.merge)
+    wide = round(tokens / high)
+    return sizes.image_grid(wide * rule.factor, high * rule.factor, rule)
 
 
 def _requests(drawn: _Draw, rule: TokenRule) -> tuple[tuple[Item, ...], ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from encgraph.errors import require
-from encgraph.sizes import MAX_ASPECT, Grid, TokenRule
+from encgraph.sizes import MAX_ASPECT, Grid, TokenRule, image_grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,12 @@ def _grid(sides: Sequence[int], place: str, rule: TokenRule) -> Grid:
     )
     aspect = max(high, wide) / min(high, wide)
     require(aspect <= MAX_ASPECT, f"{place}: aspect ratio must be at most {MAX_ASPECT}: {sides!r}")
-    return Grid(1, high, wide)
+    given = image_grid(wide * rule.patch, high * rule.patch, rule)
+    require(
+        given == (1, high, wide),
+        f"{place}: the processor never gives {sides!r}; the nearest is {[given.h, given.w]!r}",
+    )
+    return given
 
 
 def _is_count(value: object) -> bool:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from encgraph.errors import require
+from encgraph.errors import MOST, require
 
 WHOLE = re.compile(r"\+?0*(\d+)(\.0*)?")
 """Whole numbers, also as pandas writes them into a column with gaps."""
-MOST = 999_999_999
-"""Largest number that a cell may have."""
 SIDES = ("width", "height")
 TOKENS = "tokens"
 Form = Literal["sides", "tokens"]

@@ -1,0 +1,142 @@
+"""Compare strategies and write their measurements."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from encgraph import bench, meters, store, strategies
+from encgraph.cli import (
+    glossary,
+    keeping,
+    listing,
+    machines,
+    options,
+    output,
+    pacing,
+    planning,
+    sources,
+)
+from encgraph.cli.benching import Ready
+from encgraph.cli.machines import Machine
+from encgraph.cli.sources import Given
+from encgraph.report.text import plural
+from encgraph.results import Interrupted, Measurement
+from encgraph.strategies import Strategy
+from encgraph.systems import Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What was read and chosen before anything is measured."""
+
+    machine: Machine
+    given: Given
+    setting: Setting
+    out: Path
+
+    def file(self, experiment: str) -> Path:
+        """Where an experiment is kept."""
+        on_card = self.machine.backend == "cuda"
+        gpu = meters.environment(self.machine.dtype).gpu if on_card else None
+        return store.path(gpu, experiment, root=self.out)
+
+
+def prepare(ready: Ready, machine: Machine, *, card_count: int = sources.CARD_COUNT) -> Prepared:
+    """Say where it runs, and choose what is measured there.
+
+    Args:
+        ready: What was asked.
+        machine: Where it runs.
+        card_count: Requests of a built-in profile on a card unless told.
+    """
+    wanted, size = ready.wanted, ready.size
+    options.check_calibrate(wanted.calibrate, machine.backend)
+    output.note(machine.said)
+    count = card_count if machine.backend == "cuda" and wanted.count is None else None
+    traffic = sources.ready(ready.traffic, size, count=count, seed=wanted.seed)
+    given = sources.to_compare(traffic, size, fit_on=ready.fit_on, seed=wanted.seed)
+    setting = Setting(
+        size=size,
+        device=machine.device,
+        dtype=machine.dtype,
+        backend=machine.backend,
+        costs=machines.costs_of(size, strategies.ENCGRAPH_PLAIN, machine),
+        priced=machines.prices(size, machine),
+        fit_on=given.fit_on,
+        largest=wanted.largest or planning.VLLM_LARGEST,
+        max_graphs=wanted.max_graphs,
+        seed=wanted.seed,
+        calibrate=wanted.calibrate,
+    )
+    return Prepared(machine=machine, given=given, setting=setting, out=wanted.out)
+
+
+def show(ready: Ready, *, as_json: bool) -> None:
+    """Measure, write one line a figure, and print the summaries.
+
+    Raises:
+        typer.Exit: With status 130 if it was interrupted; what was measured is kept.
+    """
+    wanted = ready.wanted
+    prepared = prepare(ready, machines.chosen(wanted.backend))
+    given, machine = prepared.given, prepared.machine
+    repeats = wanted.repeats or machine.repeats
+    try:
+        lines = _measured(given, ready.strategies, prepared.setting, repeats)
+    except Interrupted as stop:
+        file = keeping.unfinished(prepared.file(stop.measured[0].experiment))
+        store.write(file, stop.measured)
+        done = next(iter(bench.summaries(stop.measured).values())).latency
+        of = f"{done.samples if done else 0:,} of {len(given.traffic.requests):,} requests"
+        raise keeping.stopped(of, file) from None
+    file = prepared.file(lines[0].experiment)
+    keeping.bench(file, lines)
+    if as_json:
+        output.machine({"file": str(file), "summaries": list(bench.summaries(lines).values())})
+        return
+    _tell(output.console(), lines, given, on_card=machine.backend == "cuda")
+    output.line(f"written: {file}")
+
+
+def _measured(
+    given: Given, chosen: Sequence[Strategy], setting: Setting, repeats: int
+) -> list[Measurement]:
+    """Measure under a name that a file can have."""
+    name = "-".join(re.findall(r"[a-z0-9_.]+", given.traffic.name.lower())) or "traffic"
+    named = replace(given.traffic, name=name)
+    weights = [float(tokens) for tokens in named.tokens_by_request]
+    progress = partial(pacing.bar, weights=weights)
+    return bench.run(named, chosen, setting, repeats=repeats, progress=progress)
+
+
+def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_card: bool) -> None:
+    rows = []
+    for name, line in bench.summaries(lines).items():
+        assert line.latency is not None
+        latency, memory = line.latency, line.memory
+        rows.append(
+            (
+                name,
+                *(f"{ms:.2f}" for ms in (latency.mean_ms, latency.p50_ms, latency.p99_ms)),
+                f"{latency.worst_ms:.2f}",
+                f"{line.numbers.get('padding_ratio', 0):.0%}",
+                f"{line.numbers.get('replay_ratio', 0):.0%}",
+                f"{memory.total_bytes / 2**20:,.0f} MiB" if memory else "",
+            )
+        )
+    held = "memory" if on_card else "host memory"
+    columns = ("wall, ms", "mean", "p50", "p99", "worst", "padding", "replayed", held)
+    console.print(output.table(columns, rows))
+    glossary.footnote(console, "wall", "padding", "replayed")
+    if not on_card:
+        console.print(f"host memory: slabs of {lines[0].encoder} on the CPU, not what a card takes")
+    for sentence in listing.left_out(given.traffic.skipped):
+        console.print(f"{sentence}; `encgraph traffic` lists more")
+    count = len(given.traffic.requests)
+    console.print(f"traffic: {plural(count, 'request')}; {given.traffic.notes[-1]}")
+    if count == 1:
+        console.print("1 request: its one time is mean, p50, p99 and worst at once")
