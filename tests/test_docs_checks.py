@@ -46,6 +46,12 @@ def test_the_adapter_has_under_40_lines():
     assert 20 < len([line for line in body.splitlines() if line.strip()]) < 40
 
 
+def test_the_file_beside_the_notebooks_is_that_of_the_document():
+    text = (ROOT / "notebooks" / "my_vit.py").read_text(encoding="utf-8")
+    _, _, body = text.partition("# fmt: off\n")
+    assert body == "\n\n".join(blocks("python")[:2])
+
+
 def test_the_adapter_passes_every_check_that_applies(names, check_encoder):
     if MASKS_UNDER_CAPTURE:
         with pytest.raises(pytest.fail.Exception, match=r"paths: .*masking_utils\.py"):
