@@ -128,6 +128,12 @@ def item(
     )
 
 
+def item_of(tokens: int, rule: TokenRule) -> Item:
+    """An item known by its tokens alone: as many patches as those need, in one segment."""
+    cells = max(1, tokens - rule.prefix_tokens)
+    return Item(tokens=tokens, patches=cells * rule.merge_area + rule.prefix)
+
+
 def capacity(
     tokens: int,
     rule: TokenRule,

@@ -280,3 +280,13 @@ def test_a_capacity_that_contradicts_its_rule_says_what_is_needed(
     made = replace(sizes.capacity(300, rule, items=2), **change)
     with pytest.raises(ValueError, match=message):
         sizes.check_plan(Plan(graphs=(made,), encoder=name), rule)
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen3-vl-8b", "siglip-base-16-224", "clip-vit-l-14", "bert-base-uncased"]
+)
+def test_an_item_known_by_its_tokens_is_one_that_its_capacity_holds(name: str) -> None:
+    rule = sizes.named(name).rule
+    tokens = rule.slot_tokens or 300
+    one, held = sizes.item_of(tokens, rule), sizes.capacity(tokens, rule, items=1)
+    assert (one.tokens, one.patches) == (held.tokens, held.patches)

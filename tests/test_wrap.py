@@ -49,6 +49,15 @@ def test_a_plain_module_runs_through_the_runner():
         torch.testing.assert_close(output.main, module(value.pixels[None]))
 
 
+def test_items_of_one_dimension_are_no_pictures():
+    torch.manual_seed(0)
+    module = nn.Linear(3, 5).eval()
+    encoder = wrap.fixed(module, torch.zeros(3))
+    rows = torch.randn(4, 3)
+    outputs = encoder.eager([encoder.input(row) for row in rows])
+    torch.testing.assert_close(torch.cat([one.main for one in outputs]), module(rows))
+
+
 def test_several_outputs_are_main_and_extra():
     encoder = wrap.fixed(Pyramid().eval(), torch.zeros(3, 8, 8), run=both, name="pyramid")
     assert (encoder.spec.name, encoder.spec.widths, encoder.slot.rows) == ("pyramid", (4, 6), 4)

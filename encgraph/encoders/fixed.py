@@ -251,7 +251,8 @@ class Fixed:
         )
 
     def _item(self, slots: int, request: int) -> Item:
-        sides = self.slot.shape[-2:] if self.slot.modality is Modality.IMAGE else (None, None)
+        is_picture = self.slot.modality is Modality.IMAGE and len(self.slot.shape) > 1
+        sides = self.slot.shape[-2:] if is_picture else (None, None)
         return Item(
             modality=self.slot.modality,
             tokens=slots * self.slot.rows,

@@ -128,12 +128,7 @@ def tail(
     end = max(start, largest or tokens[-1])
     rule = size.rule
     steps = {round(float(t)) for t in np.geomspace(start, end, TAIL_STEPS)}
-    cells = {t: max(1, t - rule.prefix_tokens) for t in steps}
-    return [
-        Item(tokens=t, patches=cells[t] * rule.merge_area + rule.prefix)
-        for t in sorted(steps)
-        if t <= rule.max_tokens
-    ]
+    return [sizes.item_of(t, rule) for t in sorted(steps) if t <= rule.max_tokens]
 
 
 def _tops(batches: Batches, target: Target, costs: Costs, limits: Limits) -> tuple[float, ...]:
