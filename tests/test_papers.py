@@ -17,9 +17,10 @@ def few() -> tuple[papers.Paper, ...]:
     return PAPERS[:2]
 
 
-def test_a_catalogue_draws_every_bench_and_every_curve_on_record() -> None:
+def test_a_catalogue_draws_every_bench_curve_and_tower_on_record() -> None:
     names = {paper.name.split(".")[0] for paper in PAPERS}
-    on_record = [n for n in store.experiments("h200") if n.startswith(("bench-", "curve-"))]
+    drawn = ("bench-", "curve-", "inside-")
+    on_record = [n for n in store.experiments("h200") if n.startswith(drawn)]
     assert set(on_record) | {"plans"} == names
 
 

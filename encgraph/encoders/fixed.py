@@ -251,16 +251,15 @@ class Fixed:
         )
 
     def _item(self, slots: int, request: int) -> Item:
-        is_picture = self.slot.modality is Modality.IMAGE and len(self.slot.shape) > 1
-        sides = self.slot.shape[-2:] if is_picture else (None, None)
+        shape, image = self.slot.shape, self.slot.modality is Modality.IMAGE
         return Item(
             modality=self.slot.modality,
             tokens=slots * self.slot.rows,
             patches=slots * self.slot.patches,
             segments=slots,
             longest_segment=self.slot.patches,
-            width=sides[1],
-            height=sides[0],
+            width=shape[-1] if image and len(shape) > 1 else None,
+            height=shape[-2] if image and len(shape) > 1 else None,
             request=request,
         )
 
