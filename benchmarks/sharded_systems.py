@@ -275,7 +275,7 @@ def on_record(
 
     The untouched forward never was; an attention left open is priced by the fastest on record.
     """
-    if store.slug(gpu) != CARD or strategy.eager == "stock":
+    if store.slug(gpu) != CARD or not systems.is_modelled(strategy):
         return False
     return any(
         (known.compiled, known.fused) == (strategy.compiled, strategy.fused)

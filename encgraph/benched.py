@@ -11,7 +11,6 @@ from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.floors import Kernels
 from encgraph.measure import Execute
 from encgraph.records import Load, Route
-from encgraph.regimes import RequestTimes
 from encgraph.results import Environment, Latency, Measurement, Memory
 from encgraph.runner import EncoderRunner
 from encgraph.systems import Setting
@@ -110,17 +109,7 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
             "repeats_count": float(bench.repeats),
         },
     )
-    times = [
-        RequestTimes(
-            request=index,
-            tokens=sum(item.tokens for item in request),
-            items=len(request),
-            ours_ms=ms,
-            eager_ms=ms,
-        )
-        for index, (request, ms) in enumerate(zip(requests, medians, strict=True))
-    ]
-    for regime in regimes.by_size(times):
+    for regime in regimes.by_size(regimes.times(requests, medians, medians)):
         yield bench.line(
             system,
             latency=Latency.of([t.ours_ms for t in regime.times], clock="wall", warmups=1),

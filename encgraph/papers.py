@@ -26,12 +26,15 @@ from encgraph import (
 from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.packers.search import EXACT_ITEMS
+from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
 
 BENCH = "bench-"
 INSIDE = "inside-"
 PLANNED = "builtin:servegen"
 """Traffic of the planning figures."""
+SCATTERED = ("eager_varlen", "vllm", "encgraph_plain", "encgraph")
+"""Strategies whose requests are drawn one by one; more would hide each other."""
 SHOWN_GRAPHS = 8
 """Graphs of the plan that the planning figures show."""
 
@@ -86,7 +89,7 @@ def _of_bench(gpu: str, experiment: str) -> Iterator[Paper]:
         ),
         "latency-against-tokens": (
             "Time of each request over its tokens, by strategy.",
-            partial(figures.latency_against_tokens, lines),
+            partial(figures.latency_against_tokens, lines, strategies=_scattered(lines)),
         ),
         "quantiles": (
             "Quantiles over requests by strategy.",
@@ -101,6 +104,11 @@ def _of_bench(gpu: str, experiment: str) -> Iterator[Paper]:
     source = readings.source(lines)
     for name, (about, draw) in drawn.items():
         yield _paper(f"{experiment}.{name}", f"{about} {source}.", [(gpu, experiment)], draw)
+
+
+def _scattered(lines: Sequence[Measurement]) -> list[str]:
+    known = readings.summaries(lines)
+    return [name for name in SCATTERED if name in known] or list(known)
 
 
 def _of_kernels(gpu: str, experiment: str) -> Iterator[Paper]:

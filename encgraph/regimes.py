@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from encgraph.errors import require
+from encgraph.records import Item
 
 SIZE_EDGES = (512, 2048)
 """Tokens a request at which size regimes end; the last regime is open."""
@@ -28,6 +29,24 @@ class RequestTimes:
     def __post_init__(self) -> None:
         times = (self.ours_ms, self.eager_ms)
         require(min(times) > 0, f"times of request {self.request!r} must be over 0, got {times!r}")
+
+
+def times(
+    requests: Sequence[Sequence[Item]], ours_ms: Sequence[float], eager_ms: Sequence[float]
+) -> tuple[RequestTimes, ...]:
+    """The times of requests, in their order."""
+    return tuple(
+        RequestTimes(
+            request=index,
+            tokens=sum(item.tokens for item in request),
+            items=len(request),
+            ours_ms=ours,
+            eager_ms=eager,
+        )
+        for index, (request, ours, eager) in enumerate(
+            zip(requests, ours_ms, eager_ms, strict=True)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

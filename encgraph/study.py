@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 import encgraph
-from encgraph import facts, graphs, measure, meters, profilers, systems
+from encgraph import facts, graphs, measure, meters, profilers, regimes, systems
 from encgraph.checks import parity, poison
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
 from encgraph.measure import Recorder
 from encgraph.records import Plan, Route
-from encgraph.regimes import RequestTimes
 from encgraph.report import advice
 from encgraph.results import Latency
 from encgraph.runner import EncoderRunner
@@ -252,15 +251,8 @@ def _summarise(study: Study, medians: dict[str, list[float]]) -> None:
         ours_wall=Latency.of(medians["ours"], clock="wall", warmups=1),
         eager_wall=Latency.of(medians["eager"], clock="wall", warmups=1),
     )
-    study.gathered["times"] = tuple(
-        RequestTimes(
-            request=index,
-            tokens=sum(item.tokens for item in requests[index]),
-            items=len(requests[index]),
-            ours_ms=ours,
-            eager_ms=eager,
-        )
-        for index, (ours, eager) in enumerate(zip(medians["ours"], medians["eager"], strict=True))
+    study.gathered["times"] = regimes.times(
+        requests[: len(medians["ours"])], medians["ours"], medians["eager"]
     )
 
 

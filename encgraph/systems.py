@@ -145,15 +145,20 @@ def _fitted(strategy: Strategy, setting: Setting, target: Target) -> Plan:
     return fit.best.plan
 
 
+def is_modelled(strategy: Strategy) -> bool:
+    """Whether costs say what a strategy takes: not where it packs in a way of its own, nor of the
+    untouched tower, item by item."""
+    return strategy.eager != "stock" and strategy.packing in packing.PACKINGS
+
+
 def predicted(
     strategy: Strategy, setting: Setting, made: Plan, requests: Sequence[Sequence[Item]]
 ) -> budgets.Prediction | None:
     """What a strategy's plan is predicted to take on requests, by the setting's cost model.
 
-    None for a strategy that packs in a way of its own, and for the untouched tower, item by item: no
-    model of ours speaks of them.
+    None where no model of ours speaks of the strategy; see `is_modelled`.
     """
-    if strategy.eager == "stock" or strategy.packing not in packing.PACKINGS:
+    if not is_modelled(strategy):
         return None
     return budgets.judge(requests, made, costs=setting.price(strategy), pack=strategy.packing)
 

@@ -124,7 +124,7 @@ def break_even(
 def _even(tokens: int, items: int, size: sizes.EncoderSize) -> Load:
     """A load of equal items."""
     counts = [tokens // items + (i < tokens % items) for i in range(items)]
-    return Load.of(Item(tokens=t, patches=t * size.rule.merge_area) for t in counts)
+    return Load.of(sizes.item_of(t, size.rule) for t in counts)
 
 
 def packings(batch: Sequence[Item], plan: Plan, *, costs: Costs) -> Mapping[str, Packing]:

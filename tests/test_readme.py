@@ -93,6 +93,29 @@ def test_the_picture_is_of_the_record_that_it_names():
     assert text["record-sha256"] == hashlib.sha256((ROOT / record[1]).read_bytes()).hexdigest()
 
 
+BODIES = re.findall(
+    r"^\| `(\w+)`.*?((?: \| \d+\.\d\d){5}) \|$", (ROOT / "DESIGN.md").read_text(), re.M
+)
+
+
+@pytest.mark.parametrize("row", BODIES, ids=lambda row: row[0])
+def test_a_body_in_the_design_took_what_its_record_says(row):
+    name, said = row
+    taken = {
+        (m.load.tokens, m.load.items): m.latency.p50_ms
+        for m in store.load("h200", "inside-qwen3-vl-8b")
+        if m.strategy == name
+    }
+    loads = [(64, 1), (256, 1), (1024, 1), (1024, 4), (2024, 4)]
+    for load, ms in zip(loads, said.strip(" |").split(" | "), strict=True):
+        assert abs(float(ms) - taken[load]) <= 0.006, load
+
+
+def test_every_body_on_record_is_in_the_design():
+    on_record = {m.strategy for m in store.load("h200", "inside-qwen3-vl-8b")}
+    assert {name for name, _ in BODIES} == on_record
+
+
 def test_every_command_named_exists():
     named = set(re.findall(r"^\| `encgraph (\w+)", README, re.M))
     assert named <= set(get_command(app).commands)

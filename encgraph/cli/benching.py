@@ -97,19 +97,6 @@ class Ready:
     """To fit budgets on instead of on part of the traffic."""
 
 
-def show(wanted: Wanted, *, as_json: bool) -> None:
-    """Refuse what can be refused without torch; then measure, write, and print the summaries.
-
-    Raises:
-        typer.Exit: With status 130 if it was interrupted; what was measured is kept.
-    """
-    ready = checked(wanted)
-    from encgraph.cli import answering, comparing
-
-    tell = answering.show if wanted.first_token else comparing.show
-    tell(ready, as_json=as_json)
-
-
 def checked(wanted: Wanted) -> Ready:
     """Look everything up and read the traffic.
 

@@ -13,7 +13,7 @@ from encgraph import (
     codec,
     graphs,
     meters,
-    packing,
+    regimes,
     sizes,
     store,
     study,
@@ -27,7 +27,6 @@ from encgraph.costs import Costs
 from encgraph.facts import CardPrediction, Report
 from encgraph.measure import Recorder
 from encgraph.records import Plan
-from encgraph.regimes import RequestTimes
 from encgraph.report import headline, page
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
@@ -123,9 +122,9 @@ def predicted(
 ) -> CardPrediction | None:
     """What the same requests are expected to take on a card, beside vLLM's defaults and eager.
 
-    None for a strategy that packs in a way of its own: no model of ours speaks of it.
+    None where no model of ours speaks of the strategy.
     """
-    if strategy.packing not in packing.PACKINGS:
+    if not systems.is_modelled(strategy):
         return None
     size = machines.costed(sizes.named(traffic.encoder))
     off = replace(plan, graphs=(), reasons=())
@@ -134,7 +133,6 @@ def predicted(
     doubling = budgets.judge(
         traffic.requests, planning.defaults(size), costs=costs, pack="ascending"
     )
-    times = zip(traffic.requests, ours.by_request_ms, eager.by_request_ms, strict=True)
     return CardPrediction(
         card=store.slug(costs.gpu).upper() if costs.gpu else machines.DEFAULT_CARD.upper(),
         encoder=size.name,
@@ -145,16 +143,7 @@ def predicted(
         eager=eager.latency,
         memory=ours.memory,
         replay_rate=ours.replay_rate,
-        times=tuple(
-            RequestTimes(
-                request=index,
-                tokens=sum(item.tokens for item in request),
-                items=len(request),
-                ours_ms=mine,
-                eager_ms=theirs,
-            )
-            for index, (request, mine, theirs) in enumerate(times)
-        ),
+        times=regimes.times(traffic.requests, ours.by_request_ms, eager.by_request_ms),
     )
 
 

@@ -64,7 +64,10 @@ def run(  # noqa: PLR0913 - a parameter an option
         trace=trace,
     )
     idle.refuse(ctx, wanted, running.IDLE)
-    running.show(wanted, as_json=as_json)
+    ready = running.checked(wanted)
+    from encgraph.cli import executing  # loads torch
+
+    executing.show(ready, as_json=as_json)
 
 
 def check(

@@ -83,18 +83,6 @@ class Ready:
     """As read; what cannot be decoded is still there."""
 
 
-def show(wanted: Wanted, *, as_json: bool) -> None:
-    """Refuse what can be refused without torch; then run, write both reports, print the gist.
-
-    Raises:
-        typer.Exit: With status 130 if it was interrupted; the partial reports are written.
-    """
-    ready = checked(wanted)
-    from encgraph.cli import executing
-
-    executing.show(ready, as_json=as_json)
-
-
 def checked(wanted: Wanted) -> Ready:
     """Look everything up and read the traffic.
 

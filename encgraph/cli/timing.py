@@ -71,7 +71,11 @@ def bench(  # noqa: PLR0913 - a parameter an option
         out=out,
     )
     idle.refuse(ctx, wanted, benching.IDLE)
-    benching.show(wanted, as_json=as_json)
+    ready = benching.checked(wanted)
+    from encgraph.cli import answering, comparing  # load torch
+
+    measure = answering.show if first_token else comparing.show
+    measure(ready, as_json=as_json)
 
 
 def record(  # noqa: PLR0913 - a parameter an option

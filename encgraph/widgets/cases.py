@@ -180,8 +180,8 @@ def _exact_ms(items: Sequence[lookup.Size], costs: Costs) -> float:
 def _parted(traffic: Traffic) -> tuple[Requests, Requests, str]:
     requests, single = traffic.requests, all(len(r) == 1 for r in traffic.requests)
     if traffic.fit_tokens and single:
-        area = sizes.named(traffic.encoder).rule.merge_area
-        fit = [[Item(tokens=t, patches=t * area)] for t in traffic.fit_tokens]
+        rule = sizes.named(traffic.encoder).rule
+        fit = [[sizes.item_of(t, rule)] for t in traffic.fit_tokens]
         how = f"fitted on the list's {len(fit):,} requests for fitting, judged on {len(requests):,}"
         return fit, requests, how
     if len(requests) < 2:
