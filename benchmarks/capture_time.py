@@ -56,7 +56,7 @@ def ready(given: argparse.Namespace) -> Measurement:
         return Measurement(
             experiment=f"capture-{size.name}",
             encoder=size.name,
-            environment=meters.environment(dtype),
+            environment=meters.environment(dtype, setting.device),
             strategy=strategy.name,
             attention=spec.attention,
             compiled=spec.compiled,

@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Fill the table from the command line."""
     given = parsed(arguments)
     ends_s = time.monotonic() + given.seconds
-    table = Table(given=given, environment=meters.environment(given.dtype))
+    table = Table(given=given, environment=meters.environment(given.dtype, given.device))
     missing = table.missing()
     if given.list_missing:
         print("\n".join(f"{family} {stage}" for family, stage in missing) or "nothing is missing")

@@ -104,7 +104,7 @@ def _body(bench: Bench, name: str) -> Iterator[Measurement]:
         recording = Recording(
             encoder=encoder,
             size=bench.size,
-            environment=meters.environment(bench.dtype),
+            environment=meters.environment(bench.dtype, bench.device),
             samples=bench.samples,
         )
         for capacity in capacities:

@@ -213,7 +213,7 @@ def run_burst(bench: Bench, made: Sequence[System], batch: Sequence[Input], turn
 def line(bench: Bench, system: System, bursts: Sequence[Burst], name: str) -> Measurement:
     """What a system took over the bursts measured, beside what was predicted for them."""
     setting, spec = bench.setting, system.runner.encoder.spec
-    environment = meters.environment(setting.dtype)
+    environment = meters.environment(setting.dtype, setting.device)
     moved, predicted = simulated(bench, system, bursts, gpu=environment.gpu)
     return Measurement(
         experiment=bench.given.name,

@@ -66,7 +66,7 @@ def run(
         Interrupted: On Ctrl-C once a request was timed; carries the lines of those timed until then.
     """
     require(bool(strategies), "bench needs at least one strategy, got none")
-    environment = meters.environment(setting.dtype)
+    environment = meters.environment(setting.dtype, setting.device)
     bench = Bench(
         traffic=traffic,
         setting=setting,

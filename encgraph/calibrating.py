@@ -62,7 +62,7 @@ def calibrate(
     recording = Recording(
         encoder=runner.encoder,
         size=size,
-        environment=meters.environment(spec.dtype),
+        environment=meters.environment(spec.dtype, spec.device),
         samples=samples,
         most_ms=1e3 * limit_s / (POINTS + 4 * len(made.graphs)),
     )

@@ -130,7 +130,7 @@ def run(
         setting=setting,
         plan=plan,
         load=load,
-        environment=meters.environment(setting.dtype),
+        environment=meters.environment(setting.dtype, setting.device),
     )
     lines: list[Measurement] = []
     with ExitStack() as stack:

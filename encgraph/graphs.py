@@ -6,8 +6,9 @@ Invariants, each with a test of its name:
   capacity; every budget sees them through prefix views, so n budgets cost one slab.
 * `budgets_are_captured_largest_first_into_one_pool`: smaller graphs then live in memory the largest
   one already owns. One capture stream, since the allocator reuses pool blocks within one stream only.
-* `padding_rows_stay_finite`: attention writes live rows only, into a slab outside the pool that was
-  zeroed once; inside the pool another graph's scratch would show through.
+* `padding_rows_stay_finite`: attention writes live rows only, into a slab outside the pool, where no
+  other graph's scratch shows through; a replay begins by zeroing it, so that nothing of an earlier
+  batch does either.
 * `changed_weights_are_seen_or_refused`: a weight edited in place is read by the next replay; one that
   was rebound is refused by name, since the graph would go on reading the old storage.
 * `a_failed_capture_leaves_the_rest_usable`: a budget that fails keeps why, and is never replayed.

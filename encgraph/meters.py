@@ -20,11 +20,15 @@ DRIVER_FILE = Path("/proc/driver/nvidia/version")
 PROCESSOR_FILE = Path("/proc/cpuinfo")
 
 
-def environment(dtype: str | torch.dtype) -> Environment:
-    """Name the machine, the versions and the moment, for measurements made with a dtype."""
-    has_card = torch.cuda.is_available()
+def environment(dtype: str | torch.dtype, device: str | torch.device) -> Environment:
+    """Name the machine, the versions and the moment, for measurements made with a dtype on a device.
+
+    What ran on the CPU of a machine with a card is no measurement of the card: no card is named.
+    """
+    device = torch.device(device)
+    has_card = device.type == "cuda"
     return Environment(
-        gpu=torch.cuda.get_device_name() if has_card else None,
+        gpu=torch.cuda.get_device_name(device) if has_card else None,
         driver=_driver() if has_card else None,
         cuda=torch.version.cuda if has_card else None,
         cpu=_processor(),

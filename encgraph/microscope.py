@@ -53,7 +53,7 @@ class Safeguards:
     offsets: bool = True
     """Unused segment offsets repeat the last real one."""
     clearing: bool = True
-    """The attention output has a slab of its own, zeroed once; off: pool memory with NaN in it."""
+    """The slab of the attention output is zeroed before each replay; off: NaN is left in it."""
     cloning: bool = True
     """Outputs are copied out; off: the caller of the large batch keeps a view of the slab."""
     poison: bool = False
@@ -106,6 +106,11 @@ class Careless(QwenVL):
             return super().forward(buffers, capacity)
         finally:
             self._fill = "prefix"
+
+    def _cleared(self, attention_PH: Tensor) -> Tensor:
+        if self.safeguards.clearing:
+            return super()._cleared(attention_PH)
+        return attention_PH.fill_(torch.nan)
 
 
 class Microscope:
@@ -179,18 +184,12 @@ class Microscope:
             owned = view.clone()
             kept = owned.clone() if safeguards.cloning else view
             buffers = made.graphs[0].buffers
-            self._disturb(buffers, safeguards)
+            if safeguards.poison:
+                buffers["pixels"].fill_(torch.nan)
             seen.clear()
             made.replay(capacity, self.small)
             states = [self._pixels(buffers), *seen, made.graphs[0].output.clone()]
             return states, (kept.clone(), owned)
-
-    def _disturb(self, buffers: Buffers, safeguards: Safeguards) -> None:
-        """What other graphs and earlier batches do to memory that no safeguard protects."""
-        if safeguards.poison:
-            buffers["pixels"].fill_(torch.nan)
-        if not safeguards.clearing:
-            buffers["attention"].fill_(torch.nan)
 
     def _pixels(self, buffers: Buffers) -> Tensor:
         """Pixels as the first block sees them."""

@@ -66,7 +66,7 @@ def by_budget(
     samples: int = 9,
 ) -> Iterator[list[Measurement]]:
     """The same points as they come: those of each budget, at the end of many graphs and whole executes."""
-    environment = meters.environment(encoder.spec.dtype)
+    environment = meters.environment(encoder.spec.dtype, encoder.spec.device)
     recording = Recording(encoder=encoder, size=size, environment=environment, samples=samples)
     seen = 0
     for budget in tokens:

@@ -93,7 +93,7 @@ def _introduce(study: Study, runner: EncoderRunner, plan: Plan) -> None:
     study.gathered |= {
         "encgraph": encgraph.__version__,
         "command": study.options.command,
-        "environment": meters.environment(spec.dtype),
+        "environment": meters.environment(spec.dtype, spec.device),
         "traffic": facts.TrafficFacts(
             name=traffic.name,
             source=traffic.source,

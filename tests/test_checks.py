@@ -162,6 +162,16 @@ def test_a_batch_of_nan_must_leave_nothing_behind():
     assert "item 1 changes after an earlier batch was NaN" in found
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "loop"])
+def test_a_batch_of_nan_leaves_nothing_in_rows_that_attention_does_not_write(attention):
+    """sdpa, like kernels that load whole tiles, multiplies the values of unused rows by zero."""
+    encoder = tiny(attention=attention)
+    subject = Subject(encoder=encoder, make_inputs=synthetic(encoder.spec))
+    with subject.runner() as runner:
+        found = poison.contagion(subject, runner)
+    assert found.passed, found.detail
+
+
 def test_a_masked_layout_must_bear_finite_poison_alone():
     assert with_runner(poison.check, examples.MultipliesByZero(), layout="masked").passed
     with pytest.raises(ValueError, match="layout must be 'packed' or 'masked', got 'odd'"):

@@ -145,7 +145,7 @@ def test_a_stage_cut_short_by_the_whole_time_leaves_no_row(scripts, tmp_path, st
     script, rows = scripts["encoder_table"], scripts["encoder_rows"]
     given = script.parsed(["--tiny", "--out", str(tmp_path)])
     given = argparse.Namespace(**vars(given) | {"time_limit_s": 1e-3})
-    table = rows.Table(given=given, environment=script.meters.environment("float32"))
+    table = rows.Table(given=given, environment=script.meters.environment("float32", "cpu"))
     script.filled(table, "bert", stage, cut_short=cut_short, ends_s=0.0)
     assert table.file.is_file() != cut_short
     assert (("bert", stage) in table.missing()) == cut_short

@@ -9,19 +9,26 @@ from encgraph.results import Environment
 
 
 def test_an_environment_names_versions_dtype_and_moment():
-    found = meters.environment(torch.bfloat16)
+    found = meters.environment(torch.bfloat16, "cpu")
     assert (found.torch, found.dtype) == (torch.__version__, "bfloat16")
     assert datetime.fromisoformat(found.utc).tzinfo is not None
     assert found.cpu
-    assert (found.gpu is None) == (not torch.cuda.is_available())
+    assert (found.gpu, found.driver, found.cuda) == (None, None, None)
+
+
+@pytest.mark.cuda
+def test_an_environment_names_the_card_of_what_ran_on_it():
+    found = meters.environment(torch.bfloat16, "cuda")
+    assert found.gpu == torch.cuda.get_device_name()
+    assert found.cuda == torch.version.cuda
 
 
 def test_an_environment_takes_a_dtype_by_name_too():
-    assert meters.environment("float32").dtype == "float32"
+    assert meters.environment("float32", "cpu").dtype == "float32"
 
 
 def test_an_environment_survives_json():
-    found = meters.environment("float32")
+    found = meters.environment("float32", "cpu")
     assert codec.loads(Environment, codec.dumps(found)) == found
 
 

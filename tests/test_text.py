@@ -6,12 +6,24 @@ from helpers_layouts import SIZES, built, error, joined, unpooled
 
 from encgraph.attention import windowed
 from encgraph.attention.windowed import Segments
-from encgraph.encoders import text_families
+from encgraph.encoders import registry, text_families
 from encgraph.encoders.segments import pooled_rows, segmented
 from encgraph.encoders.text import PackedText
 
 CPU = torch.device("cpu")
 LENGTHS = torch.tensor([3, 1, 5, 0, 0], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-tiny"])
+def test_what_an_earlier_batch_left_in_unused_rows_reaches_no_text(name):
+    encoder = registry.named(name, device=CPU, dtype=torch.float32, attention="sdpa")
+    capacity = encoder.capacity(64, items=4)
+    buffers = encoder.buffers(capacity, CPU, torch.float32)
+    encoder.fill(buffers, [encoder.input(torch.arange(5, 5 + length)) for length in (9, 4)])
+    right = encoder.forward(buffers, capacity).main[:2].clone()
+    assert right.isfinite().all()
+    buffers["attention"].fill_(torch.nan)
+    assert torch.equal(encoder.forward(buffers, capacity).main[:2], right)
 
 
 def of(encoder, **switches):

@@ -40,8 +40,7 @@ class Prepared:
 
     def file(self, experiment: str) -> Path:
         """Where an experiment is kept."""
-        on_card = self.machine.backend == "cuda"
-        gpu = meters.environment(self.machine.dtype).gpu if on_card else None
+        gpu = meters.environment(self.machine.dtype, self.machine.device).gpu
         return store.path(gpu, experiment, root=self.out)
 
 

@@ -84,7 +84,7 @@ def _run(ready: Ready, observe: graphs.Observe, *, machine: Machine) -> Report:
     )
     plan = plan or systems.plan(strategy, setting)
     costs = setting.price(strategy)
-    here = meters.environment(machine.dtype).gpu
+    here = meters.environment(machine.dtype, machine.device).gpu
     # Of another card than the one that runs, a prediction beside measurements would mislead.
     known = not on_card or costs.are_of(size.name, here)
     prediction = predicted(traffic, plan, costs, strategy) if known else None

@@ -51,7 +51,7 @@ def look() -> Health:
     dtype = torch.bfloat16 if has_card else torch.float32
     found = choose.available(device, dtype)
     return Health(
-        environment=meters.environment(dtype),
+        environment=meters.environment(dtype, device),
         backend="cuda" if has_card else "reference",
         attention=tuple(Attended(name=name, status=status) for name, status in found),
         used=choose.named("auto", device=device, dtype=dtype).name,

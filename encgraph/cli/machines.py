@@ -73,8 +73,6 @@ def prices(size: EncoderSize, machine: Machine) -> Callable[[Strategy], Costs] |
     known = cards.known()
     if not known:
         return None
-    card = DEFAULT_CARD
-    if machine.backend == "cuda":
-        card = store.slug(meters.environment(machine.dtype).gpu)
-    on = next(name for name in (card, DEFAULT_CARD, *known) if name in known)
+    here = store.slug(meters.environment(machine.dtype, machine.device).gpu)
+    on = next(name for name in (here, DEFAULT_CARD, *known) if name in known)
     return systems.prices(costed(size), on=on)

@@ -41,7 +41,7 @@ def show(  # noqa: PLR0913 - a parameter an option
         fused=body == "fused",
     )
     tokens = budgets(largest, on_card=machine.backend == "cuda")
-    gpu = meters.environment(machine.dtype).gpu if machine.backend == "cuda" else None
+    gpu = meters.environment(machine.dtype, machine.device).gpu
     file = store.path(gpu, curves.experiment(size.name), root=folder)
     parts = recording.by_budget(
         built, size, tokens=tokens, backend=machine.backend, samples=samples

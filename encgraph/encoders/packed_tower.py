@@ -58,7 +58,8 @@ class PackedTower(PackedFamily):
             metadata: "graph" (computed inside the captured region) or "host" (before each replay).
             eager_forward: "varlen" (packed attention) or "stock" (the untouched forward).
             fill_rule: "prefix" (write what changed; the forward zeroes padding rows) or "zero_and_copy".
-            attention_slab: Whether attention writes into a static buffer of its own, zeroed once.
+            attention_slab: Whether attention writes into a static buffer of its own, zeroed once a replay
+                instead of once a block.
             compiled: Whether the repeated block is compiled, once for all layers and capacities.
             fused: Whether a compiled block has its passes joined by hand as well; see `fusing`.
 
@@ -229,10 +230,17 @@ class PackedTower(PackedFamily):
             live_P1 = (rows_P < given["cu_seqlens"][-1])[:, None]
             pixels_PK = torch.where(live_P1, pixels_PK, 0.0)
         if self._attention_slab:
-            # Detached, a prefix view of the slab is a tensor like eager's to a compiled block.
-            given["attention_output"] = buffers["attention"].detach()
+            given["attention_output"] = self._cleared(buffers["attention"])
         limits = self._limits(capacity.longest_segment)
         return self._run(self._captured, pixels_PK, {**given, **limits})
+
+    def _cleared(self, attention_PH: Tensor) -> Tensor:
+        """The slab without what an earlier batch left in rows that attention will not write.
+
+        Kernels load whole tiles of values and multiply those of no segment by zero: NaN would spread.
+        """
+        # Detached, a prefix view of the slab is a tensor like eager's to a compiled block.
+        return attention_PH.zero_().detach()
 
     def _host_arguments(self, buffers: Buffers) -> dict[str, Any]:
         return {n: t for n, t in buffers.items() if n not in ("pixels", "attention")}

@@ -175,7 +175,8 @@ class PackedText:
         """Encode the buffers: one row a text slot, or a row a token id without pooling."""
         assert len(buffers["ids"]) == capacity.patches, capacity
         where = segmented(buffers["ids"], buffers["lengths"])
-        rows_PH = self._run(where, capacity.longest_segment, buffers["attention"])
+        slab_PH = buffers["attention"].zero_()  # no values of an earlier batch in unused rows
+        rows_PH = self._run(where, capacity.longest_segment, slab_PH)
         pooled = pooled_rows(rows_PH, where, self.pooling)
         return EncoderOutput(main=rows.lengthened(self._finish(pooled), self.spec.rows(capacity)))
 

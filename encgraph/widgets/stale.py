@@ -25,7 +25,10 @@ COLOURS = ("#D9D9D9", "#7DB5DE", "#F0C75E", "#6A51A3", "#D9541A", "#E7298A")
 _SWITCHES = {
     "zeroing": ("zero padding pixels", "off: the large batch's pixels stay behind the small one's"),
     "offsets": ("pad segment offsets", "off: unused offsets keep what the large batch wrote"),
-    "clearing": ("own, cleared attention slab", "off: its rows lie in a pool where others write"),
+    "clearing": (
+        "attention slab zeroed each replay",
+        "off: an earlier batch left NaN in its unused rows",
+    ),
     "cloning": ("clone outputs", "off: the caller of the large batch holds a view of the slab"),
 }
 
