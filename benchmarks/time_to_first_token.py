@@ -20,17 +20,20 @@ from encgraph.loads import Load
 from encgraph.model_runner import text_sizes
 from encgraph.results import Measurement
 from encgraph.systems import Setting
+from encgraph.ways import Graphed
 
 
 def setting_of(given: argparse.Namespace) -> Setting:
     """Where it runs, and what budgets are fitted on: requests other than those measured."""
     size = sizes.named(given.model)
+    priced = sizes.named("qwen3-vl-8b") if given.cpu else size
     return Setting(
         size=size,
         device=torch.device("cpu" if given.cpu else "cuda"),
         dtype=torch.float32 if given.cpu else torch.bfloat16,
         backend="reference" if given.cpu else "cuda",
-        costs=cards.price(sizes.named("qwen3-vl-8b") if given.cpu else size),
+        costs=cards.price(priced),
+        priced=systems.prices(priced, on="h200"),
         fit_on=traffic.read(given.traffic, size, count=given.fit_count, seed=1).requests,
         largest=given.largest,
     )
@@ -56,7 +59,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("traffic")
     parser.add_argument("--model", default="qwen3-vl-2b", choices=sorted(text_sizes.TEXT_SIZES))
-    parser.add_argument("--strategy", default="encgraph_plain", help="whose plan is captured")
+    parser.add_argument("--strategy", default="encgraph", help="whose plan, packing and body")
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--fit-count", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
@@ -91,7 +94,7 @@ def main() -> None:
     lines = first_token.run(
         traffic.read(given.traffic, setting.size, count=given.requests),
         setting,
-        plan=systems.plan(strategy, setting),
+        graphed=Graphed(plan=systems.plan(strategy, setting), strategy=strategy),
         load=load_of(given),
         progress=progress,
         keep=keep,

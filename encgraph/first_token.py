@@ -2,7 +2,8 @@
 
 One model with random weights. Four ways of running it are compared batch by batch, in turn; a batch
 is as many requests of the traffic as the concurrency says, answered together. Besides, the first tokens
-of a prompt that replays and of one over every budget, each alone and in turn: the jitter.
+of a prompt that replays and of one over every budget, each alone and in turn: the jitter. What the
+encoder gives is proven in every way before it is timed; see `proving`.
 
 Pixels are there before the clock starts, on a card in pinned memory: reading and resizing images is
 not timed, the way to the device is, with the encoder.
@@ -11,94 +12,32 @@ not timed, the way to the device is, with the encoder.
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from encgraph import handles, loads, measure, meters, sizes, systems
+from encgraph import loads, measure, meters, proving, systems
 from encgraph.encoders import inputs
-from encgraph.encoders.protocol import Input
 from encgraph.loads import Load
 from encgraph.model_runner import models
-from encgraph.model_runner.facts import CaptureReport, Options, StageTimes
-from encgraph.model_runner.gates import Gates
+from encgraph.model_runner.facts import CaptureReport, StageTimes
 from encgraph.model_runner.prompts import Prompt
 from encgraph.model_runner.runner import ModelRunner
-from encgraph.records import Plan
-from encgraph.results import Environment, Interrupted, Latency, Measurement
-from encgraph.sizes import Grid
+from encgraph.results import Interrupted, Latency, Measurement
 from encgraph.systems import Progress, Setting
 from encgraph.traffic import Traffic
+from encgraph.ways import GATES, WARM, Bench, Graphed
 
-GATES = {
-    "eager": Gates(eager_only=True, timing=True),
-    "encoder_graphs": Gates(decoder_graphs=False, timing=True),
-    "all_graphs": Gates(timing=True),
-}
-WARM = "cache_warm"
-"""All graphs, every item in the cache already."""
 JITTER = "jitter"
 STAGES = ("preprocessing_ms", "encode_ms", "scatter_ms", "prefill_ms")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Bench:
-    """What all measurements of one run share."""
-
-    model: Any
-    traffic: Traffic
-    setting: Setting
-    plan: Plan
-    load: Load
-    environment: Environment
-
-    @property
-    def extremes(self) -> tuple[Grid, ...]:
-        return loads.extremes(self.plan, self.setting.size, self.load)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest request and its answer, those of the jitter among them."""
-        asked = [loads.tokens(request) for request in self.traffic.requests]
-        rule = self.setting.size.rule
-        asked += [loads.tokens([sizes.item(grid, rule)]) for grid in self.extremes]
-        return max(asked) + self.load.text_tokens + self.load.new_tokens
-
-    def runner(self, gates: Gates) -> ModelRunner:
-        options = Options(
-            backend=self.setting.backend,
-            attention=self.setting.attention,
-            batch_sizes=tuple(sorted(set(self.load.concurrency))),
-            length=self.longest,
-            cache_bytes=self.load.cache_bytes,
-        )
-        return ModelRunner(
-            model=self.model, size=self.setting.size, plan=self.plan, gates=gates, options=options
-        )
-
-    def prompt(self, values: Sequence[Input], *, seed: int) -> Prompt:
-        if self.setting.device.type == "cuda":
-            values = [replace(value, pixels=value.pixels.pin_memory()) for value in values]
-        return loads.prompt(values, self.model.config, self.load, seed=seed)
-
-    def line(self, strategy: str, attention: str, **fields: Any) -> Measurement:
-        return Measurement(
-            experiment=f"{handles.FIRST_TOKEN}{self.setting.size.name}",
-            encoder=self.setting.size.name,
-            environment=self.environment,
-            strategy=strategy,
-            attention=attention,
-            traffic=self.traffic.name,
-            **fields,
-        )
 
 
 def run(
     traffic: Traffic,
     setting: Setting,
     *,
-    plan: Plan,
+    graphed: Graphed,
     load: Load,
     progress: Progress = systems.silent,
     keep: Callable[[list[Measurement]], object] = list,
@@ -108,27 +47,28 @@ def run(
     Args:
         traffic: The requests; those longer than the load allows are left out.
         setting: Size, device, dtype, backend, seed.
-        plan: Of the encoder graphs.
+        graphed: The encoder's graphs.
         load: What a request is besides its items.
         progress: Wraps the batches; where it ends early, those timed until then are reported.
         keep: Given all lines there are after each batch; a run that is ended leaves those.
 
     Returns:
-        A line a captured part (`<strategy>/encoder`, `<strategy>/decoder`), for each strategy and
-        concurrency one line a batch and one with the latency over all, and one of the jitter where
-        a prompt can hold an image over every budget.
+        A line a captured part (`<way>/encoder`, `<way>/decoder`), one of what was proven of each way
+        (`<way>/proven`), for each way and concurrency one line a batch and one with the latency over
+        all, and one of the jitter where a prompt can hold an image over every budget.
 
     Raises:
         ValueError: If no model of that name can be built, or too few requests fit.
+        ParityError: If the encoder is wrong in one of the ways; names it and the item.
         Interrupted: On Ctrl-C once a batch was timed; carries the lines made until then.
     """
-    bench = _Bench(
+    bench = Bench(
         model=models.named(
             setting.size.name, device=setting.device, dtype=setting.dtype, seed=setting.seed
         ),
         traffic=loads.fitting(traffic, load),
         setting=setting,
-        plan=plan,
+        graphed=graphed,
         load=load,
         environment=meters.environment(setting.dtype, setting.device),
     )
@@ -138,21 +78,22 @@ def run(
         try:
             for made in _lines(bench, runners, progress):
                 lines += made  # part by part, so that an interrupt leaves those before it
-                keep(_summed_up(bench, lines))
+                keep(_summed_up(lines))
         except KeyboardInterrupt as stopped:
-            if summaries(found := _summed_up(bench, lines)):
+            if summaries(found := _summed_up(lines)):
                 raise Interrupted(found) from stopped
             raise
-    return _summed_up(bench, lines)
+    return _summed_up(lines)
 
 
 def _lines(
-    bench: _Bench, runners: Mapping[str, ModelRunner], progress: Progress
+    bench: Bench, runners: Mapping[str, ModelRunner], progress: Progress
 ) -> Iterator[list[Measurement]]:
-    """Captures, batch after batch, the jitter."""
+    """Captures, proofs, batch after batch, the jitter."""
     for name, runner in runners.items():
         if not runner.gates.eager_only:
             yield _captured(bench, name, runner)
+    yield _proven(bench, runners)
     yield from _timed(bench, {**runners, WARM: runners["all_graphs"]}, progress)
     yield list(_jitter(bench, runners["all_graphs"]))
 
@@ -162,18 +103,14 @@ def summaries(lines: Sequence[Measurement]) -> list[Measurement]:
     return [m for m in lines if m.request is None and m.latency is not None]
 
 
-def _attention(runner: ModelRunner) -> str:
-    return runner.encoders.encoder.spec.attention if runner.encoders else "auto"
-
-
-def _captured(bench: _Bench, name: str, runner: ModelRunner) -> list[Measurement]:
+def _captured(bench: Bench, name: str, runner: ModelRunner) -> list[Measurement]:
     """Seconds, graphs and bytes of a capture, encoder and decoder apart."""
     report: CaptureReport = runner.capture()
     parts = {"encoder": report.encoder, "decoder": report.decoder}
     return [
         bench.line(
             f"{name}/{part}",
-            _attention(runner),
+            runner,
             memory=made.memory,
             numbers={
                 "capture_s": made.seconds,
@@ -185,8 +122,26 @@ def _captured(bench: _Bench, name: str, runner: ModelRunner) -> list[Measurement
     ]
 
 
+def _proven(bench: Bench, runners: Mapping[str, ModelRunner]) -> list[Measurement]:
+    """What the encoder gives in every way, proven on the few requests that tell most; a line a way."""
+    asked = bench.traffic.requests
+    telling = proving.telling(asked)
+    few = bench.traffic.only(telling)
+    batches = dict(zip(telling, systems.batches(few, bench.setting), strict=True))
+    some = next(runner.encoders for runner in runners.values() if runner.encoders)
+    found = proving.systems(
+        {name: runner.encode for name, runner in runners.items()},
+        batches,
+        proving.Untouched.of(some.encoder),
+    )
+    return [
+        bench.line(f"{name}/proven", runners[name], numbers=proven.numbers)
+        for name, proven in found.items()
+    ]
+
+
 def _timed(
-    bench: _Bench, runners: Mapping[str, ModelRunner], progress: Progress
+    bench: Bench, runners: Mapping[str, ModelRunner], progress: Progress
 ) -> Iterator[list[Measurement]]:
     """Every batch by every runner in an order that turns: a line each."""
     host = replace(bench.setting, device=torch.device("cpu"))
@@ -202,14 +157,12 @@ def _timed(
         batch = [prompts[at] for at in wanted]
         samples = _in_turn(runners, batch, load=bench.load, first=index)
         yield [
-            bench.line(
-                name, _attention(runners[name]), request=index, numbers=_medians(times, batch)
-            )
+            bench.line(name, runners[name], request=index, numbers=_medians(times, batch))
             for name, times in samples.items()
         ]
 
 
-def _summed_up(bench: _Bench, lines: Sequence[Measurement]) -> list[Measurement]:
+def _summed_up(lines: Sequence[Measurement]) -> list[Measurement]:
     """Those lines, and for each concurrency and strategy one over its batches."""
     batches: dict[tuple[float, str], list[Measurement]] = {}
     for line in lines:
@@ -217,7 +170,7 @@ def _summed_up(bench: _Bench, lines: Sequence[Measurement]) -> list[Measurement]
             about = line.numbers["concurrency_count"], line.strategy
             batches.setdefault(about, []).append(line)
     made = [
-        bench.line(name, found[0].attention, **_summary([m.numbers for m in found]))
+        replace(found[0], request=None, **_summary([m.numbers for m in found]))
         for (_, name), found in sorted(batches.items(), key=lambda pair: pair[0][0])
     ]
     return [*lines, *made]
@@ -273,7 +226,7 @@ def _summary(batches: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     }
 
 
-def _jitter(bench: _Bench, runner: ModelRunner) -> Iterator[Measurement]:
+def _jitter(bench: Bench, runner: ModelRunner) -> Iterator[Measurement]:
     """First tokens of a prompt that replays and of one over every budget, alone and in turn."""
     if not bench.extremes or runner.cache is None:
         return
@@ -297,4 +250,4 @@ def _jitter(bench: _Bench, runner: ModelRunner) -> Iterator[Measurement]:
     for name in ("replay_alone", "replay_alternating", "fallback_alone", "fallback_alternating"):
         latency = Latency.of(getattr(found, f"{name}_ms"), clock="wall")
         numbers |= {f"{name}_p50_ms": latency.p50_ms, f"{name}_p99_ms": latency.p99_ms}
-    yield bench.line(JITTER, _attention(runner), numbers=numbers)
+    yield bench.line(JITTER, runner, numbers=numbers)

@@ -69,13 +69,8 @@ def fitting(traffic: Traffic, load: Load) -> Traffic:
         len(kept) >= most,
         f"concurrency {most} needs {most} requests, got fewer: {said}; draw more or lower it",
     )
-    return replace(
-        traffic,
-        requests=tuple(traffic.requests[i] for i in kept),
-        paths=tuple(traffic.paths[i] for i in kept) if traffic.paths else (),
-        arrivals_s=tuple(traffic.arrivals_s[i] for i in kept) if traffic.arrivals_s else (),
-        notes=(*traffic.notes, f"{said} with their text and answer"),
-    )
+    notes = (*traffic.notes, f"{said} with their text and answer")
+    return replace(traffic.only(kept), notes=notes)
 
 
 def order(requests: int, concurrency: Sequence[int]) -> list[tuple[int, int]]:

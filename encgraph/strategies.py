@@ -4,7 +4,7 @@ A strategy chooses among pieces that exist; it holds no code. The names are thos
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from encgraph.errors import nearest
 
@@ -39,6 +39,18 @@ class Strategy:
     """Whether a compiled block has its passes joined by hand, where the family's can be."""
     item_caps: Literal["one", "each"] = "each"
     """"one" (the same item cap for all budgets, as engines have it) or "each" (what the budget needs)."""
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """Where the switches of an encoder stand; its attention is chosen with the machine."""
+        return {
+            "metadata": self.metadata,
+            "eager_forward": self.eager,
+            "fill_rule": self.fill,
+            "attention_slab": self.slabs == "shared",
+            "compiled": self.compiled,
+            "fused": self.fused,
+        }
 
 
 EAGER = Strategy(

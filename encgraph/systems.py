@@ -24,7 +24,7 @@ from encgraph.exact import ExactSet
 from encgraph.graphs import Observe
 from encgraph.layouts import Keep
 from encgraph.records import Item, Plan
-from encgraph.runner import EncoderRunner
+from encgraph.runner import EncoderRunner, PackerOf
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import UNPLANNED, Strategy
 from encgraph.traffic import Traffic
@@ -172,6 +172,10 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
     """
     _check(strategy, setting)
     whole = strategy.plan == "compile"
+    switches = strategy.switches | {
+        "compiled": strategy.compiled and not whole,
+        "fused": strategy.fused and setting.size.family in fusing.FAMILIES,
+    }
     try:
         made = registry.named(
             setting.size.name,
@@ -179,12 +183,7 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
             dtype=setting.dtype,
             seed=setting.seed,
             attention=_attention(strategy, setting),
-            metadata=strategy.metadata,
-            eager_forward=strategy.eager,
-            fill_rule=strategy.fill,
-            attention_slab=strategy.slabs == "shared",
-            compiled=strategy.compiled and not whole,
-            fused=strategy.fused and setting.size.family in fusing.FAMILIES,
+            **switches,
         )
     except TorchDynamoException as error:
         raise CaptureError(
@@ -231,7 +230,7 @@ def runner(
         encoder=encoder(strategy, setting),
         plan=planned or plan(strategy, setting),
         backend=setting.backend,
-        packer=partial(_packer, rule=strategy.packing, costs=setting.price(strategy)),
+        packer=packer(strategy, setting),
         slabs=strategy.slabs,
         ownership=strategy.ownership,
         observe=observe,
@@ -277,10 +276,11 @@ def calibrated(made: EncoderRunner, strategy: Strategy, setting: Setting) -> Cos
     return setting.price(strategy)
 
 
-def _packer(captured: Plan, *, rule: str, costs: Costs) -> packing.Packer:
-    if rule == "exact_items":
-        return peers.item_count_packer(captured)
-    return packing.packer(captured, costs, rule=rule)
+def packer(strategy: Strategy, setting: Setting) -> PackerOf:
+    """How a strategy packs, once it is known what was captured."""
+    if strategy.packing == "exact_items":
+        return peers.item_count_packer
+    return partial(packing.packer, costs=setting.price(strategy), rule=strategy.packing)
 
 
 def batches(traffic: Traffic, setting: Setting) -> Iterator[list[Input]]:

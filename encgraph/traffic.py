@@ -94,7 +94,7 @@ class Traffic:
         require(total >= 2, f"a split needs at least 2 requests, got {total!r}")
         count = min(max(round(share * total), 1), total - 1)
         order = np.random.default_rng(seed).permutation(total).tolist()
-        return self._only(sorted(order[:count])), self._only(sorted(order[count:]))
+        return self.only(sorted(order[:count])), self.only(sorted(order[count:]))
 
     def sample(self, count: int, *, seed: int = 0) -> "Traffic":
         """Keep this many requests, chosen at random and in order; all if there are no more.
@@ -108,9 +108,10 @@ class Traffic:
             short = f"{count} requests were asked for, the source has {total}"
             return replace(self, notes=(*self.notes, short)) if count > total else self
         chosen = np.random.default_rng(seed).choice(total, size=count, replace=False)
-        return self._only(sorted(chosen.tolist()))
+        return self.only(sorted(chosen.tolist()))
 
-    def _only(self, indices: Sequence[int]) -> "Traffic":
+    def only(self, indices: Sequence[int]) -> "Traffic":
+        """Keep the requests at these indices, in the order given."""
         return replace(
             self,
             requests=tuple(self.requests[i] for i in indices),

@@ -28,6 +28,7 @@ from encgraph.cli import pacing, recordings
 from encgraph.loads import Load
 from encgraph.results import Interrupted
 from encgraph.systems import Setting
+from encgraph.ways import Graphed
 
 REFERENCE = (*ENCODER, "--backend", "reference")
 
@@ -112,7 +113,9 @@ def test_an_interrupted_first_token_has_the_batches_before_it() -> None:
     drawn = traffic.read("builtin:coco", TINY, count=3, seed=3)
     load = Load(concurrency=(1,), text_tokens=5, new_tokens=2, repeats=1, samples=2)
     with pytest.raises(Interrupted) as stop:
-        first_token.run(drawn, setting(), plan=plan(16), load=load, progress=stopping(1))  # type: ignore[arg-type]
+        first_token.run(
+            drawn, setting(), graphed=Graphed(plan=plan(16)), load=load, progress=stopping(1)
+        )  # type: ignore[arg-type]
     found = first_token.summaries(stop.value.measured)
     assert {m.strategy for m in found} == {"eager", "encoder_graphs", "all_graphs", "cache_warm"}
     assert {m.request for m in stop.value.measured if "first_token_ms" in m.numbers} == {None, 0}

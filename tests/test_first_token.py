@@ -1,6 +1,7 @@
 """Time to first token of the tiny model on the reference backend: which lines come, and that they fit together."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -10,16 +11,22 @@ import torch
 from helpers import RULE, TINY, plan, reference
 from helpers_cli import error, passes, photos, read_json
 
-from encgraph import costs, first_token, loads, sizes, store
+from encgraph import costs, first_token, loads, meters, sizes, store, strategies, ways
 from encgraph.cli import answering
+from encgraph.costs import Costs
 from encgraph.encoders import inputs
+from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.errors import ParityError
 from encgraph.loads import Load
 from encgraph.model_runner import models
+from encgraph.model_runner.runner import ModelRunner
 from encgraph.records import Item, Modality, Plan
 from encgraph.results import Measurement
 from encgraph.sizes import Grid
+from encgraph.strategies import Strategy
 from encgraph.systems import Setting
 from encgraph.traffic import Traffic
+from encgraph.ways import Graphed
 
 Value = TypeVar("Value")
 SMALL = Load(concurrency=(1, 2), text_tokens=5, new_tokens=3, max_tokens=256, repeats=2, samples=2)
@@ -42,7 +49,7 @@ def setting() -> Setting:
 @pytest.fixture(scope="module")
 def lines() -> list[Measurement]:
     traffic = requests((image(16, 16), image(8, 8)), (CLIP,), (image(40, 40),), (image(16, 16),))
-    return first_token.run(traffic, setting(), plan=plan(16, 64), load=SMALL)
+    return first_token.run(traffic, setting(), graphed=Graphed(plan=plan(16, 64)), load=SMALL)
 
 
 def test_every_way_has_a_line_a_batch_and_one_for_all(lines: list[Measurement]) -> None:
@@ -55,6 +62,69 @@ def test_every_way_has_a_line_a_batch_and_one_for_all(lines: list[Measurement]) 
     assert {m.environment.gpu for m in lines} == {None}
 
 
+def test_the_encoder_is_proven_in_every_way_before_it_is_timed(lines: list[Measurement]) -> None:
+    proven = {m.strategy: m.numbers for m in lines if m.strategy.endswith("/proven")}
+    assert set(proven) == {f"{way}/proven" for way in WAYS[:3]}
+    for numbers in proven.values():
+        assert numbers["proven_items_count"] >= 3
+        assert numbers["error_over_allowed_ratio"] <= 1
+    order = [m.strategy.endswith("/proven") for m in lines if m.strategy.startswith("eager")]
+    assert order[0]
+
+
+def test_a_wrong_encoder_is_named_and_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(runner: ModelRunner, items: Sequence[Input]) -> list[EncoderOutput]:
+        outputs = encode(runner, items)
+        if runner.gates.eager_only or runner.gates.decoder_graphs:
+            return outputs
+        return [replace(output, main=-output.main) for output in outputs]
+
+    encode = ModelRunner.encode
+    monkeypatch.setattr(ModelRunner, "encode", wrong)
+    timed: list[list[Measurement]] = []
+    with pytest.raises(ParityError, match=r"strategy 'encoder_graphs', request 1: item 0 differs"):
+        first_token.run(
+            requests((image(16, 16),), (image(8, 8),)),
+            setting(),
+            graphed=Graphed(plan=plan(64)),
+            load=SMALL,
+            keep=timed.append,
+        )
+    assert not any(m.latency for lines in timed for m in lines)
+
+
+def graphed_runner(strategy: Strategy, priced: Costs) -> ModelRunner:
+    bench = ways.Bench(
+        model=models.named("qwen3-vl-tiny", device="cpu", dtype=torch.float32),
+        traffic=requests((image(16, 16),)),
+        setting=reference(costs=priced, largest=64),
+        graphed=Graphed(plan=plan(16, 64), strategy=strategy),
+        load=SMALL,
+        environment=meters.environment("float32", "cpu"),
+    )
+    return bench.runner(ways.GATES["encoder_graphs"])
+
+
+def test_graphs_pack_by_the_rule_of_their_strategy() -> None:
+    dear = replace(costs.modelled(TINY), step_ms=1e6)
+    items = [image(8, 8), image(4, 4)]
+    for strategy, replayed in ((strategies.VLLM, 2), (strategies.ENCGRAPH_PLAIN, 0)):
+        with graphed_runner(strategy, dear) as runner:
+            assert runner.encoders is not None
+            made = runner.encoders.packer(plan(16, 64))(items)
+            assert sum(len(one.items) for one in made.bins) == replayed
+
+
+def test_graphs_run_the_body_of_their_strategy() -> None:
+    for strategy in (strategies.VLLM, strategies.ENCGRAPH_PLAIN):
+        with graphed_runner(strategy, costs.modelled(TINY)) as runner:
+            assert runner.encoders is not None
+            encoder, capacity = runner.encoders.encoder, plan(16).graphs[0]
+            buffers = encoder.buffers(capacity, torch.device("cpu"), torch.float32)
+            assert ("offsets" in buffers) == (strategy.metadata == "host")
+            assert ("attention" in buffers) == (strategy.slabs == "shared")
+
+
 def test_a_run_cut_short_has_every_concurrency_and_its_batches_were_kept_as_they_came() -> None:
     kept: list[list[Measurement]] = []
 
@@ -64,7 +134,7 @@ def test_a_run_cut_short_has_every_concurrency_and_its_batches_were_kept_as_they
     made = first_token.run(
         requests(*[(image(16, 16),)] * 4),
         setting(),
-        plan=plan(64),
+        graphed=Graphed(plan=plan(64)),
         load=SMALL,
         progress=three,
         keep=kept.append,

@@ -19,6 +19,7 @@ NEEDS_TORCH = {
     "encoders", "exact", "first_token", "floors", "graphs", "loads", "measure", "memory",
     "meters", "microscope", "mixed", "model_runner", "parallel", "peers", "points", "profilers",
     "proving", "recording", "rows", "runner", "sidelines", "study", "systems", "watch",
+    "ways",
 }  # fmt: skip
 """All else must plan and draw where torch is not even installed."""
 

@@ -10,6 +10,7 @@ from encgraph.errors import require
 from encgraph.loads import Load
 from encgraph.report.text import plural
 from encgraph.results import Interrupted, Measurement
+from encgraph.ways import Graphed
 
 CPU_SAMPLES, CARD_SAMPLES = 10, 50
 """Of the jitter; few on a CPU, which proves no latency."""
@@ -19,7 +20,10 @@ CPU_CONCURRENCY, CARD_CONCURRENCY = "1,4", "1,4,16"
 
 
 def show(ready: Ready, *, as_json: bool) -> None:
-    """Measure, write one line a figure, and print the summaries; budgets as `encgraph_plain` fits them.
+    """Measure, write one line a figure, and print the summaries.
+
+    On a card graphs have budgets, packing and body of `encgraph`; elsewhere of `encgraph_plain`, since
+    a compiled block proves nothing more there.
 
     Raises:
         typer.Exit: With status 130 if it was interrupted; what was measured is kept.
@@ -60,12 +64,13 @@ def show(ready: Ready, *, as_json: bool) -> None:
 
 def _measured(prepared: Prepared, load: Load) -> list[Measurement]:
     """The lines; what was there at an interrupt is kept beside the file."""
-    plan = systems.plan(strategies.ENCGRAPH_PLAIN, prepared.setting)
+    on_card = prepared.machine.backend == "cuda"
+    strategy = strategies.ENCGRAPH if on_card else strategies.ENCGRAPH_PLAIN
     try:
         return first_token.run(
             prepared.given.traffic,
             prepared.setting,
-            plan=plan,
+            graphed=Graphed(plan=systems.plan(strategy, prepared.setting), strategy=strategy),
             load=load,
             progress=pacing.bar,
         )

@@ -42,7 +42,7 @@ class Wanted:
 
     @property
     def compared(self) -> list[Strategy]:
-        """The strategies to compare; budgets for the first token are fitted as the plain one's."""
+        """The strategies to compare; graphs for the first token are planned as ours are."""
         if self.first_token:
             return [strategies.ENCGRAPH_PLAIN]
         return strategies.chosen(COMPARED if self.strategies is None else self.strategies)
@@ -52,13 +52,12 @@ IDLE: tuple[Idle[Wanted], ...] = (
     Idle(
         option="--strategies",
         when=lambda wanted: wanted.first_token,
-        why="with --first-token, which compares graphs off, on, and cache warm, budgets as encgraph_plain "
-        "fits them",
+        why="with --first-token, which compares graphs off, on, and cache warm, graphs as encgraph has them",
     ),
     Idle(
         option="--calibrate",
         when=lambda wanted: wanted.first_token,
-        why="with --first-token, whose packing goes by no times",
+        why="with --first-token, whose packing goes by recorded times",
     ),
     Idle(
         option="--concurrency",

@@ -68,10 +68,7 @@ def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
         f"{traffic.source!r} holds no request whose images can all be decoded; the first: {first}",
     )
     return replace(
-        traffic,
-        requests=tuple(traffic.requests[i] for i in kept),
-        paths=tuple(traffic.paths[i] for i in kept),
-        arrivals_s=tuple(traffic.arrivals_s[i] for i in kept) if traffic.arrivals_s else (),
+        traffic.only(kept),
         skipped=(
             *(Skipped(path=path, reason=reason) for path, reason in broken.items()),
             *traffic.skipped,
