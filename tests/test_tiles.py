@@ -5,7 +5,8 @@ import torch
 from helpers_layouts import SIZES, built, error, joined
 from helpers_paths import operators
 from helpers_whole import WHOLE, whole
-from transformers import InternVLModel
+from transformers import Idefics3VisionConfig, InternVLModel
+from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddings
 from transformers.utils import import_utils
 
 from encgraph.encoders import idefics3, internvl
@@ -44,6 +45,31 @@ def test_the_stock_tower_takes_another_path_under_capture_so_the_proof_can_fail(
 @pytest.mark.parametrize("side", [4, 7, 26, 27, 32, 70])
 def test_positions_of_a_full_tile_run_row_by_row(side):
     assert idefics3._positions(side, side, torch.device("cpu")).tolist() == list(range(side))
+
+
+@pytest.mark.parametrize(("side", "moved"), [(364, 420), (384, 288)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_positions_of_a_full_tile_are_right_in_every_dtype_whatever_the_stock_tower_rounds_away(
+    side, moved, dtype
+):
+    """Some releases look positions up by fractions rounded to the dtype of the pixels."""
+    config = Idefics3VisionConfig(
+        hidden_size=8, image_size=side, patch_size=14, num_attention_heads=1
+    )
+    stock = Idefics3VisionEmbeddings(config).to(dtype)
+    found = []
+    stock.position_embedding.register_forward_hook(
+        lambda module, given, out: found.append(given[0].flatten())
+    )
+    pixels, count = torch.zeros(1, 3, side, side, dtype=dtype), side // 14
+    mask = torch.ones(1, count, count, dtype=torch.bool)
+    with torch.no_grad():
+        for embed in (idefics3.FullTileEmbeddings(stock), stock):
+            embed(pixels, patch_attention_mask=mask)
+    right = torch.arange(count * count)
+    assert torch.equal(found[0], right)
+    rounded = {0} if dtype == torch.float32 else {0, moved}
+    assert int((found[1] != right).sum()) in rounded
 
 
 def test_shuffled_tiles_keep_every_value_once():

@@ -272,5 +272,6 @@ def _apart(subject: Subject, batch: Sequence[Input]) -> Iterator[str]:
         if not gap <= allowed:
             yield (
                 f"item {index}: stock() and oracle() must be one untouched module in two dtypes, but "
-                f"differ: relative error {gap:.3g}, allowed {allowed:.3g}"
+                f"differ: relative error {gap:.3g}, allowed {allowed:.3g}; either they are two, or the "
+                "module itself rounds too much away to judge by"
             )
