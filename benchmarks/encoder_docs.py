@@ -75,7 +75,10 @@ dtype of the pixels: in bfloat16, 420 of the 676 patches of an `idefics3-8b` til
 `smolvlm2-2.2b` get the embedding of another (counted by `tests/test_tiles.py`); 5.24 rounds none away. Graphs and
 fallbacks here compute positions in float32 under every release. So their worst error is small beside what the
 table allows them, 1.25 times the error of the untouched module. The check `fallback` fails there all the same:
-with such a module it has nothing to judge by.
+with such a module it has nothing to judge by. Relative distance from float32 of one tile at the real size, on a CPU
+(`benchmarks/near_float32.py`, `data/measurements/cpu/near-float32.jsonl`):
+
+{near}
 
 ## Pixels that enter
 
@@ -125,6 +128,7 @@ def page(rows: Sequence[Measurement]) -> str:
             (_measured(family, rows) for family in registry.FAMILIES),
         ),
         failed=_failed(rows),
+        near=_table(("size", "transformers", "untouched, bfloat16", "ours, bfloat16"), _near()),
         checks=len(suite.NAMES),
         counts="1, 8 and 32",
         readers=", ".join(sorted(inputs.READERS)),
@@ -182,6 +186,14 @@ def _failed(rows: Sequence[Measurement]) -> str:
         if failed:
             lines.append(f"* Failed at `{row.encoder}`: `{'`, `'.join(failed)}`.")
     return "\n".join(lines) if lines else "No check failed."
+
+
+def _near() -> Iterable[tuple[str, ...]]:
+    """Size, release and both distances from float32, as recorded."""
+    for row in store.load("cpu", "near-float32"):
+        distances = (row.numbers[f"{who}_error_ratio"] for who in ("untouched", "ours"))
+        release = row.environment.transformers
+        yield (f"`{row.encoder}`", release, *(f"{ratio:.2g}" for ratio in distances))
 
 
 def _speedup(rows: Sequence[Measurement], count: int) -> str:

@@ -1,9 +1,11 @@
 """Tell what `data_parallel` measured, and how near the simulator came, from its file.
 
-    python benchmarks/sharded_report.py data/measurements/h200/data_parallel_336.jsonl
+    python benchmarks/sharded_report.py data/measurements/h200/data_parallel.jsonl
 
-prints a table of Markdown a traffic. "over predicted" is the slowest rank's encoder alone, mean over bursts,
-over what the simulator said of it; there is none where no costs of that way of running are on record.
+prints a table of Markdown: one card beside several where each strategy has one balance rule and gather,
+else rules and gathers by burst size. "Encoder alone" is the slowest rank's, mean over bursts; "over
+predicted" is the same over what the simulator said of it, on one card and on several, and in brackets are
+the idle ranks that it said. There is none where no costs of that way of running are on record.
 """
 
 import argparse
@@ -13,9 +15,10 @@ from pathlib import Path
 from encgraph import store
 from encgraph.results import Latency, Measurement
 
-HEAD = ("strategy", "cards", "mean ms", "P50", "P90", "P99", "encoder alone", "idle")
-PREDICTED = ("over predicted", "predicted idle")
-"""Columns of their own, where any line has a prediction."""
+BESIDE = ("items", "strategy", "one card", "P99", "several", "P99", "gain", "encoder alone", "idle")
+PREDICTED = "over predicted"
+"""A column of its own, where any line has a prediction."""
+RULE_CELL = "mean, P99, encoder alone, idle"
 NONE = "none"
 
 
@@ -42,27 +45,93 @@ def said(one: Measurement) -> str:
     )
 
 
-def cells(one: Measurement) -> list[str]:
-    """The same as cells of a table."""
-    latency, numbers = _latency(one), one.numbers
-    strategy, _, cards = one.strategy.partition("/")
-    times = (latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.p99_ms)
+def beside(lines: Sequence[Measurement]) -> str:
+    """A row a burst size and strategy: one card, several, and how many times as fast these are."""
+    predicted = _are_predicted(lines)
+    head = [*BESIDE, PREDICTED] if predicted else list(BESIDE)
+    return _markdown(head, [_beside_row(*pair)[: len(head)] for pair in pairs(lines)])
+
+
+def _beside_row(one: Measurement, several: Measurement) -> list[str]:
+    alone, shared, numbers = _latency(one), _latency(several), several.numbers
+    times = (alone.mean_ms, alone.p99_ms, shared.mean_ms, shared.p99_ms)
+    said_idle = f" ({predicted_idle(several)})" if _are_predicted([several]) else ""
     return [
-        f"`{strategy}`",
-        cards.replace("/", ", "),
-        *(f"{ms:.1f}" for ms in (*times, numbers["encode_mean_ms"])),
-        f"{numbers['idle_ratio']:.2f}",
-        over_predicted(one),
-        predicted_idle(one),
+        _items(several),
+        f"`{_name(several)}`",
+        *(f"{ms:.1f}" for ms in times),
+        f"{alone.mean_ms / shared.mean_ms:.2f}",
+        f"{numbers['encode_mean_ms']:.1f}",
+        f"{numbers['idle_ratio']:.2f}{said_idle}",
+        f"{over_predicted(one)}, {over_predicted(several)}",
     ]
 
 
+def rules(lines: Sequence[Measurement]) -> str:
+    """A row a balance rule and gather, a column a burst size."""
+    cells = [(_shared_by(one), one, _rule_cell(one)) for one in sorted(lines, key=_order)]
+    return _by_items(RULE_CELL, cells)
+
+
+def pairs(lines: Sequence[Measurement]) -> list[tuple[Measurement, Measurement]]:
+    """Each strategy on one card and on several, by burst size."""
+    alone = {(one.traffic, _name(one)): one for one in lines if not _shares(one)}
+    several = sorted(filter(_shares, lines), key=_order)
+    return [(alone[one.traffic, _name(one)], one) for one in several]
+
+
 def table(lines: Sequence[Measurement]) -> str:
-    """All systems of one traffic."""
-    predicted = any("predicted_encode_mean_ms" in one.numbers for one in lines)
-    head = HEAD + PREDICTED if predicted else HEAD
-    rows = [head, ["---"] * len(head), *(cells(one)[: len(head)] for one in lines)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    """All that a file tells."""
+    ways = {one.strategy for one in lines if _shares(one)}
+    names = {_name(one) for one in lines}
+    return rules(lines) if len(ways) > len(names) else beside(lines)
+
+
+def _by_items(corner: str, cells: Sequence[tuple[str, Measurement, str]]) -> str:
+    """A column a burst size, of what a row is called, a line of that size, and the cell's text."""
+    found = {(name, _items(one)): text for name, one, text in cells}
+    sizes = list(dict.fromkeys(size for _, size in found))
+    rows = [
+        [name, *(found[name, size] for size in sizes)]
+        for name in dict.fromkeys(name for name, _ in found)
+    ]
+    return _markdown([corner, *sizes], rows)
+
+
+def _rule_cell(one: Measurement) -> str:
+    latency, numbers = _latency(one), one.numbers
+    times = (latency.mean_ms, latency.p99_ms, numbers["encode_mean_ms"])
+    return ", ".join([*(f"{ms:.1f}" for ms in times), f"{numbers['idle_ratio']:.2f}"])
+
+
+def _shared_by(one: Measurement) -> str:
+    """Its strategy, balance rule and gather."""
+    return ", ".join([f"`{_name(one)}`", *(one.strategy.split("/")[2:] or ["one card"])])
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    every = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in every)
+
+
+def _are_predicted(lines: Sequence[Measurement]) -> bool:
+    return any("predicted_encode_mean_ms" in one.numbers for one in lines)
+
+
+def _name(one: Measurement) -> str:
+    return one.strategy.partition("/")[0]
+
+
+def _shares(one: Measurement) -> bool:
+    return one.strategy.count("/") > 1
+
+
+def _items(one: Measurement) -> str:
+    return f"{one.numbers['burst_items_count']:.0f}"
+
+
+def _order(one: Measurement) -> tuple[float, str]:
+    return one.numbers["burst_items_count"], one.strategy
 
 
 def _latency(one: Measurement) -> Latency:
@@ -77,9 +146,7 @@ def main() -> None:
     )
     parser.add_argument("files", nargs="+", type=Path)
     for file in parser.parse_args().files:
-        lines = store.read(file)
-        for name in dict.fromkeys(one.traffic for one in lines):
-            print(f"{name}\n\n{table([one for one in lines if one.traffic == name])}\n")
+        print(f"{file.stem}\n\n{table(store.read(file))}\n")
 
 
 if __name__ == "__main__":

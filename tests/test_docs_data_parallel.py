@@ -1,71 +1,276 @@
-"""What the page about several cards says was measured is what the record says, and what the simulator says."""
+"""What the page about several cards says was measured is what the records say."""
 
 import re
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
-import torch
-from helpers import reference
 
-from encgraph import budgets, sharding, sizes, store, strategies, systems
+from encgraph import store
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
+import on_card  # noqa: E402
 import sharded_report  # noqa: E402
-import sharded_systems  # noqa: E402
 
-PAGE = " ".join((ROOT / "docs" / "data_parallel.md").read_text(encoding="utf-8").split())
-LINES = {m.strategy: m for m in store.load("h200", "data_parallel_336")}
-SIZE = sizes.named("qwen3-vl-8b")
-COMPARED = re.findall(r"\| `(\w+)` \| ([\d.]+), ([\d.]+) \| ([\d.]+), ([\d.]+) \|", PAGE)
-
-
-def of(strategy: str, ranks: int):
-    return LINES[f"{strategy}/1" if ranks == 1 else f"{strategy}/{ranks}/longest_first/padded"]
-
-
-def test_the_table_is_that_of_the_record():
-    assert " ".join(sharded_report.table(list(LINES.values())).split()) in PAGE
-
-
-def test_the_ratios_are_those_of_the_record():
-    means = {name: line.latency.mean_ms for name, line in LINES.items()}
-    ours = of("encgraph", 2).latency
-    for name in ("encgraph", "vllm"):
-        gained = of(name, 1).latency.mean_ms / of(name, 2).latency.mean_ms
-        assert f"`{name}` {gained:.2f} times" in PAGE
-    best = min(ms for name, ms in means.items() if name.startswith("eager"))
-    assert f"{best / ours.mean_ms:.2f} times as slow as `encgraph` on two cards" in PAGE
-    for ranks in (1, 2):
-        fallen = 100 * (1 - ours.p99_ms / of("eager", ranks).latency.p99_ms)
-        assert f"by {fallen:.1f} %" in PAGE
+TEXT = (ROOT / "docs" / "data_parallel.md").read_text(encoding="utf-8")
+PAGE = " ".join(TEXT.split())
+NAMES = ("data_parallel", "data_parallel_rules", "data_parallel_336", "data_parallel_native")
+RECORDS = {name: store.load("h200", name) for name in NAMES}
+BURSTS, RULES = (
+    {(round(m.numbers["burst_items_count"]), m.strategy): m for m in RECORDS[name]}
+    for name in NAMES[:2]
+)
+FOUR = ("eager_compiled", "eager_varlen", "encgraph", "vllm")
+COUNTS = (1, 4, 8, 16, 64)
+WEIGH, BLIND = ("longest_first", "tokens", "patches"), ("round_robin", "count")
+GATHERS = ("padded", "uneven")
 
 
-def test_no_line_of_kernels_that_are_on_no_curve_has_a_prediction():
-    assert {line.attention for line in LINES.values()} == {"cudnn"}
-    assert not [n for line in LINES.values() for n in line.numbers if n.startswith("predicted")]
+def several(name: str, rule: str = "longest_first", gather: str = "padded") -> str:
+    return f"{name}/2/{rule}/{gather}"
 
 
-@pytest.mark.parametrize("row", COMPARED, ids=lambda row: row[0])
-def test_what_the_simulator_says_beside_it_is_what_it_says(row):
-    name, *said = row
-    strategy = strategies.named(name)
-    priced = systems.prices(SIZE, on="h200", attention="fa3")
-    setting = reference(size=SIZE, dtype=torch.bfloat16, priced=priced, largest=4864)
-    costs = setting.price(strategy)
-    ladder = budgets.doubling(512, 4864, target=setting.target(strategy), items=8)
-    plan = ladder if strategy.plan else systems.plan(strategy, setting)
-    rank_ms = sharded_systems.predictor(plan, costs, strategy.packing)
-    one = sizes.item(sizes.image_grid(336, 336, SIZE.rule), SIZE.rule, width=336, height=336)
-    predicted = [
-        sharding.simulate(((one,) * 20,), ranks, size=SIZE, costs=costs, rank_ms=rank_ms)
-        for ranks in (1, 2)
+def ratio(one, other) -> float:
+    return one.latency.mean_ms / other.latency.mean_ms
+
+
+def over(one) -> float:
+    return one.numbers["encode_mean_ms"] / one.numbers["predicted_encode_mean_ms"]
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_tables_are_those_of_the_records(name):
+    assert " ".join(sharded_report.table(list(RECORDS[name])).split()) in PAGE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_records_are_of_the_machine_named_and_every_p99_is_the_slowest(name):
+    for one in RECORDS[name]:
+        where = one.environment
+        for said in (where.gpu, f"driver {where.driver}", f"CUDA {where.cuda}", where.utc[:10]):
+            assert said in PAGE
+        assert where.torch.split("+")[0] in PAGE
+        assert where.commit.removesuffix("+")[:7] in PAGE
+        assert one.latency.samples <= 30
+        assert one.latency.p99_ms == one.latency.worst_ms
+
+
+def test_the_numbers_of_bursts_repeats_and_proven_items_are_said():
+    found = {items: one.latency.samples for (items, _), one in BURSTS.items()}
+    assert found == {1: 30, 4: 30, 8: 30, 16: 24, 64: 6}
+    assert "30 bursts of 1, 4 and 8 items, 24 of 16, 6 of 64, each the median of 2" in PAGE
+    found = {items: one.latency.samples for (items, _), one in RULES.items()}
+    assert found == {4: 30, 16: 21, 64: 6}
+    assert "30 bursts of 4, 21 of 16, 6 of 64, each timed once; 84 items proven" in PAGE
+    assert {one.latency.samples for one in RECORDS["data_parallel_336"]} == {20}
+    assert "First 20 requests of images of 336x336, 100 tokens each, each the median of 3" in PAGE
+    assert {one.latency.samples for one in RECORDS["data_parallel_native"]} == {27}
+    assert "27 bursts of `builtin:coco` in native size" in PAGE
+    for name, repeats, proven in zip(NAMES, (2, 1, 3, 1), (73, 84, None, 20), strict=True):
+        assert {one.numbers["repeats_count"] for one in RECORDS[name]} == {repeats}
+        assert {one.numbers.get("proven_items_count") for one in RECORDS[name]} == {proven}
+        assert proven is None or f"{proven} items" in PAGE
+
+
+def test_the_commands_are_those_that_make_the_records_again():
+    block = re.search(r"```sh\n(.*?)```", TEXT[TEXT.index("## Two cards, measured") :], re.DOTALL)
+    lines = block[1].replace("\\\n", " ").splitlines()
+    given = dict(re.findall(r'(?m)^(\w+)="(.*)"$', block[1]))
+    said = {}
+    for line in lines:
+        words = re.sub(r"\$(\w+)", lambda name: given[name[1]], line).split()
+        if words[0] == "torchrun":
+            said[words[words.index("--name") + 1]] = words
+    assert set(said) == set(NAMES)
+    made = {step.name.replace("two_cards", "data_parallel"): step for step in on_card.STEPS}
+    for name in ("data_parallel", "data_parallel_rules", "data_parallel_native"):
+        words = (
+            made[name]
+            .command.replace("ATTENTION", "fa3")
+            .replace("REQUESTS/", "")
+            .replace("DATA", "data/measurements/h200")
+            .replace("-m torch.distributed.run", "torchrun")
+            .split()
+        )
+        assert set(words) | {"--name", name} == set(said[name])
+
+
+def test_what_is_best_and_what_the_second_card_gives():
+    for items in COUNTS:
+        for way in ("/1", "/2/longest_first/padded"):
+            ours, *others = (
+                BURSTS[items, f"{name}{way}"].latency
+                for name in ("encgraph", "eager_compiled", "eager_varlen", "vllm")
+            )
+            assert all(ours.mean_ms < other.mean_ms for other in others)
+            assert all(ours.p99_ms < other.p99_ms for other in others)
+    best = {}
+    for items in COUNTS:
+        ours = BURSTS[items, several("encgraph")]
+        best[items] = min(
+            (ratio(BURSTS[items, several(name)], ours), name) for name in FOUR if name != "encgraph"
+        )
+    assert [best[items][1] for items in COUNTS] == ["vllm"] * 2 + ["eager_compiled"] * 3
+    one, four, eight, sixteen, most = (f"{best[items][0]:.2f}" for items in COUNTS)
+    assert f"it is {one} times as fast for 1 item and {four} for 4 (`vllm`), {eight} for 8" in PAGE
+    assert f"{sixteen} for 16, {most} for 64 (`eager_compiled`)" in PAGE
+    for items in COUNTS:
+        for way in ("/1", "/2/longest_first/padded"):
+            slower = ratio(BURSTS[items, f"vllm{way}"], BURSTS[items, f"eager_varlen{way}"])
+            assert slower > 1 or items < 8
+    gains = [
+        ratio(BURSTS[items, "encgraph/1"], BURSTS[items, several("encgraph")]) for items in COUNTS
     ]
-    measured = [of(name, ranks).numbers["encode_mean_ms"] for ranks in (1, 2)]
-    found = [*(p.latency.mean_ms for p in predicted), *measured]
-    assert [f"{ms:.1f}" for ms in found] == said
+    assert f"`encgraph` gains {min(gains[1:]):.2f} to {max(gains[1:]):.2f}" in PAGE
 
 
-def test_the_simulator_is_compared_for_every_strategy_it_can_speak_of():
-    assert [row[0] for row in COMPARED] == ["encgraph", "vllm", "eager_varlen"]
+def test_launches_bind_eager_and_what_is_not_encoder_is_as_said():
+    half = BURSTS[4, several("eager_compiled")].numbers["encode_mean_ms"]
+    whole = BURSTS[4, "eager_compiled/1"].latency.mean_ms
+    assert f"takes {half:.1f} ms for its part of 4 items, one card {whole:.1f} ms for all" in PAGE
+    eager, replayed = (BURSTS[1, f"{name}/1"].latency.mean_ms for name in ("eager_varlen", "vllm"))
+    assert f"one item takes `eager_varlen` {eager:.1f} ms" in PAGE
+    assert f"replays the same kernels padded, {replayed:.1f}" in PAGE
+    rest = {
+        (items, name): one.latency.mean_ms - one.numbers["encode_mean_ms"]
+        for items in COUNTS
+        for name in FOUR
+        for one in [BURSTS[items, several(name)]]
+    }
+    one, four, eight = (f"{rest[items, 'encgraph']:.1f}" for items in (1, 4, 8))
+    cost = BURSTS[1, several("encgraph")].latency.mean_ms - BURSTS[1, "encgraph/1"].latency.mean_ms
+    assert f"agreement and gather cost `encgraph` {cost:.1f} ms" in PAGE
+    assert f"takes `encgraph` {one} ms for 1 item, {four} for 4 and {eight} for 8" in PAGE
+    many = [ms for (items, _), ms in rest.items() if items >= 16]
+    assert f"it is {min(many):.1f} to {max(many):.1f} ms" in PAGE
+
+
+def test_how_near_the_simulator_is_on_bursts():
+    graphs = {
+        key: over(one)
+        for key, one in BURSTS.items()
+        if key[0] > 1 and key[1].startswith(("encgraph", "vllm"))
+    }
+    worst = graphs.pop((16, several("encgraph")))
+    assert f"within {100 * max(abs(x - 1) for x in graphs.values()):.0f} % of it from 4" in PAGE
+    timed = RULES[16, several("encgraph")]
+    again, both = over(timed), BURSTS[16, several("encgraph")].latency.samples
+    assert f"The first {timed.latency.samples} of these {both} bursts" in PAGE
+    assert f"at 16: {100 * (worst - 1):.0f} % slower" in PAGE
+    assert f"timed again for the rules below, were {100 * (again - 1):.0f} % slower" in PAGE
+    alone = max(over(BURSTS[1, name]) for name in ("vllm/1", several("vllm")))
+    assert f"`vllm` is {100 * (alone - 1):.0f} % off for 1 item" in PAGE
+    most = max(abs(over(one) - 1) for (items, _), one in BURSTS.items() if items == 64)
+    assert f"For 64 items every strategy is within {100 * most:.0f} %" in PAGE
+    eager = {key: over(one) for key, one in BURSTS.items() if key[1].startswith("eager")}
+    few, eight = (
+        max(100 * (x - 1) for (items, _), x in eager.items() if items in chosen)
+        for chosen in ((1, 4), (8,))
+    )
+    assert f"by up to {few:.0f} % for 1 and 4 items and {eight:.0f} % for 8" in PAGE
+    both = [BURSTS[4, several(name)].numbers for name in ("eager_compiled", "eager_varlen")]
+    first, second = (f"{numbers['idle_ratio']:.2f}" for numbers in both)
+    third, fourth = (f"{numbers['predicted_idle_ratio']:.2f}" for numbers in both)
+    assert f"ranks idle {first} and {second} of the time, predicted {third} and {fourth}" in PAGE
+
+
+def rule_means(items: int) -> dict[str, float]:
+    """Mean of both gathers."""
+    return {
+        rule: fmean(
+            RULES[items, several("encgraph", rule, gather)].latency.mean_ms for gather in GATHERS
+        )
+        for rule in (*WEIGH, *BLIND)
+    }
+
+
+def test_which_balance_rule_wins_and_by_how_much():
+    means = {items: rule_means(items) for items in (4, 16, 64)}
+    spread = max(
+        max(found[rule] for rule in WEIGH) / min(found[rule] for rule in WEIGH)
+        for found in means.values()
+    )
+    assert f"within {percent(spread - 1)} % of each other at every size" in PAGE
+    more = {
+        rule: [
+            percent(found[rule] / fmean(found[weigh] for weigh in WEIGH) - 1)
+            for found in means.values()
+        ]
+        for rule in BLIND
+    }
+    first, second, third = more["round_robin"]
+    assert f"`round_robin` takes {first}, {second} and {third} % more for 4, 16 and 64" in PAGE
+    first, second, third = more["count"]
+    assert f"`count` {first}, {second} and {third} %" in PAGE
+
+
+def test_no_gather_wins_and_runs_differ_as_much():
+    less = {
+        (items, rule): 100
+        * (
+            ratio(
+                RULES[items, several("encgraph", rule, "uneven")],
+                RULES[items, several("encgraph", rule)],
+            )
+            - 1
+        )
+        for items in (4, 16, 64)
+        for rule in (*WEIGH, *BLIND)
+    }
+    low, high = -min(less.values()), max(less.values())
+    few = max(abs(x) for (items, _), x in less.items() if items == 4)
+    assert f"from {low:.1f} % less to {high:.1f} % more than `padded`: within {few:.1f} %" in PAGE
+    sixteen, most = ([less[items, rule] for rule in WEIGH] for items in (16, 64))
+    assert f"{-max(sixteen):.1f} to {-min(sixteen):.1f} % less for 16" in PAGE
+    assert f"but {min(most):.1f} to {max(most):.1f} % more for 64" in PAGE
+    moved = [
+        max(
+            numbers["padded_gather_bytes"] / numbers["uneven_gather_bytes"] - 1
+            for rule in WEIGH
+            for numbers in [RULES[items, several("encgraph", rule)].numbers]
+        )
+        for items in (4, 16, 64)
+    ]
+    first, second, third = map(percent, moved)
+    assert f"moves {first} % more bytes for 4 items, up to {second} % for 16 and {third} %" in PAGE
+    again = [
+        percent(ratio(BURSTS[items, way], RULES[items, way]) - 1)
+        for way in (several("encgraph"), "encgraph/1")
+        for items in (4, 64)
+    ]
+    bytes_moved = [
+        {record[items, several("encgraph")].numbers["uneven_gather_bytes"] for items in (4, 64)}
+        for record in (BURSTS, RULES)
+    ]
+    assert bytes_moved[0] == bytes_moved[1]  # the same bursts
+    assert f"took {again[0]} % (4 items) and {again[1]} % (64) longer" in PAGE
+    assert f"on one card {again[2]} % and {again[3]} %" in PAGE
+
+
+def test_the_simulator_has_the_order_of_the_rules_right():
+    apart = []
+    for items in (4, 16, 64):
+        said = {
+            rule: RULES[items, several("encgraph", rule)].numbers["predicted_encode_mean_ms"]
+            for rule in (*WEIGH, *BLIND)
+        }
+        took = rule_means(items)
+        assert sorted(BLIND, key=said.__getitem__) == sorted(BLIND, key=took.__getitem__)
+        assert sorted(BLIND, key=took.__getitem__)[0] == ("count" if items == 64 else "round_robin")
+        for found in (said, took):
+            assert max(found[rule] for rule in WEIGH) < min(found[rule] for rule in BLIND)
+        apart.append(max(said[rule] for rule in WEIGH) / min(said[rule] for rule in WEIGH) - 1)
+    assert f"those that weigh, within {percent(max(apart))} % of each other" in PAGE
+    shared = [one for (_, way), one in RULES.items() if way != "encgraph/1"]
+    ratios = [over(one) for one in shared]
+    assert f"measured over predicted is {min(ratios):.2f} to {max(ratios):.2f}" in PAGE
+    idle = max(
+        abs(one.numbers["idle_ratio"] - one.numbers["predicted_idle_ratio"]) for one in shared
+    )
+    assert f"idle differs by at most {idle:.2f}" in PAGE
