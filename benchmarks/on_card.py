@@ -89,6 +89,11 @@ STEPS = (
     _step("tests", 270, f"-m pytest {TESTS}"),
     _step("cuda_tests", 200, f"-m pytest -m cuda {TESTS}"),
     _step(
+        "notebooks",
+        420,
+        "benchmarks/remeasured_notebooks.py --seconds 380 --workers 7 --out OUT",
+    ),
+    _step(
         "encoders",
         440,
         "benchmarks/encoder_table.py --out data/measurements --time-limit-s 90 --seconds 400 --workers 4",

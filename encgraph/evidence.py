@@ -1,21 +1,33 @@
 """What notebooks draw from: a card's recorded measurements, or this machine's own, measured again.
 
 `again=True` is the notebooks' `REMEASURE`: it needs a card, takes minutes, and is never the default, so
-that a figure shows the same wherever it is drawn. Nothing is written; `encgraph bench` and `encgraph
-record` keep what they measure.
+that a figure shows the same wherever it is drawn. It begins nothing new once its time is over and gives
+what was measured until then. Nothing is written; `encgraph bench` and `encgraph record` keep what they
+measure, and measure all of it.
 """
 
-from collections.abc import Iterable, Sequence
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from encgraph import cards, curves, handles, readings, sizes, store, traffic
+from encgraph import cards, curves, handles, readings, regimes, sizes, store, traffic
 from encgraph.curves import Kernels
 from encgraph.errors import require
 from encgraph.results import Measurement
+from encgraph.traffic import Traffic
 
 FIT_REQUESTS = 2000
+REQUESTS = 300
+"""Requests that a bench measures again, if its time allows."""
 LARGEST = 8192
 """Tokens of the largest budget of a bench."""
+SECONDS = 150.0
+"""A bench measured again begins no request later than this after its start, captures included."""
+CURVE_SECONDS = 30.0
+"""Likewise a curve, whose budgets come smallest first."""
+LEAST = len(regimes.SIZE_EDGES) + 1
+"""Requests and budgets that are measured however long they take: a request of each size regime."""
 
 
 def bench(
@@ -27,13 +39,14 @@ def bench(
         name: The traffic, such as "servegen".
         on: Card whose record is read.
         encoder: What is measured again.
-        again: Measure on this machine's card, every strategy on record, instead of reading.
+        again: Measure on this machine's card, every strategy on record, instead of reading; as many
+            requests as `SECONDS` allow, each the median of three runs.
 
     Raises:
         ValueError: If there is no such record, or no card to measure on.
     """
     recorded = store.load(on, f"bench-{name}")
-    return _bench(name, encoder, readings.summaries(recorded)) if again else recorded
+    return _bench(name, encoder, on, readings.summaries(recorded)) if again else recorded
 
 
 def curve(encoder: str, *, on: str = "h200", again: bool = False) -> tuple[Measurement, ...]:
@@ -42,7 +55,8 @@ def curve(encoder: str, *, on: str = "h200", again: bool = False) -> tuple[Measu
     Args:
         encoder: A name of `sizes.SIZES`.
         on: Card whose record is read.
-        again: Record on this machine's card instead of reading.
+        again: Record on this machine's card instead of reading, as many budgets as
+            `CURVE_SECONDS` allow.
 
     Raises:
         ValueError: If nothing is on record, or there is no card to measure on.
@@ -72,50 +86,71 @@ def kernels(points: Sequence[Measurement]) -> Kernels:
     return found[0]
 
 
-def _card() -> str:
+def _card() -> tuple[str, str]:
+    """Device and backend to measure on."""
     import torch
 
     require(
         torch.cuda.is_available(),
         "measuring again needs a CUDA card and there is none; set REMEASURE = False",
     )
-    return "cuda"
+    return "cuda", "cuda"
 
 
-def _bar(values: Iterable[Any], about: str = "record") -> Iterable[Any]:
-    """Progress: a bar of the notebook in JupyterLab or of a terminal, nothing in a log."""
+def _until(seconds: float) -> Callable[..., Iterable[Any]]:
+    """Progress that begins nothing, but the first `LEAST`, once so many seconds from now are over.
+
+    A bar of the notebook in JupyterLab or of a terminal, nothing in a log.
+    """
     from tqdm.auto import tqdm
 
-    shown: Iterable[Any] = tqdm(values, desc=about, leave=False, disable=None)
+    ends_s = time.monotonic() + seconds
+
+    def shown(values: Iterable[Any], about: str = "record") -> Iterator[Any]:
+        for done, value in enumerate(tqdm(values, desc=about, leave=False, disable=None), 1):
+            yield value
+            if done >= LEAST and time.monotonic() >= ends_s:
+                return
+
     return shown
 
 
-def _bench(name: str, encoder: str, wanted: Iterable[str]) -> tuple[Measurement, ...]:
-    device = _card()
+def _each_size_first(drawn: Traffic) -> Traffic:
+    """The same requests, the first of each size regime before the others: few then show them all."""
+    sized = [bisect_left(regimes.SIZE_EDGES, tokens) for tokens in drawn.tokens_by_request]
+    first = sorted({sized.index(regime) for regime in sized})
+    return drawn.only([*first, *(i for i in range(len(sized)) if i not in first)])
+
+
+def _bench(name: str, encoder: str, on: str, wanted: Iterable[str]) -> tuple[Measurement, ...]:
+    device, backend = _card()
+    progress = _until(SECONDS)
     import torch
 
     from encgraph import bench as benches
-    from encgraph import strategies
-    from encgraph.systems import Setting
+    from encgraph import strategies, systems
 
     size = sizes.named(encoder)
     source = f"{traffic.BUILTIN}{name}"
-    setting = Setting(
+    priced = systems.prices(size, on=on)
+    setting = systems.Setting(
         size=size,
         device=torch.device(device),
         dtype=torch.bfloat16,
-        backend="cuda",
-        costs=cards.price(size),
+        backend=backend,
+        costs=priced(strategies.ENCGRAPH_PLAIN),
+        priced=priced,
         fit_on=traffic.read(source, size, count=FIT_REQUESTS, seed=1).requests,
         largest=LARGEST,
     )
     chosen = [strategies.named(n) for n in wanted if n in strategies.STRATEGIES]
-    drawn = traffic.read(source, size, count=300)
-    return tuple(benches.run(drawn, chosen, setting, progress=_bar))
+    drawn = _each_size_first(traffic.read(source, size, count=REQUESTS))
+    return tuple(benches.run(drawn, chosen, setting, repeats=3, progress=progress))
 
 
 def _curve(encoder: str) -> tuple[Measurement, ...]:
-    device = _card()
+    device, backend = _card()
+    progress = _until(CURVE_SECONDS)
     import torch
 
     from encgraph import recording
@@ -123,4 +158,4 @@ def _curve(encoder: str) -> tuple[Measurement, ...]:
 
     size = sizes.named(encoder)
     built = registry.named(encoder, device=device, dtype=torch.bfloat16)
-    return tuple(recording.record(built, size, progress=_bar))
+    return tuple(recording.record(built, size, backend=backend, progress=progress))
