@@ -23,6 +23,8 @@ from encgraph.summaries import TrafficSummary
 BUILTIN = "builtin:"
 DEFAULT_COUNT = 4_000
 """Requests drawn from a built-in profile unless a count is given."""
+FIT_SHARE = 0.5
+"""Of the requests, to fit on; the rest is held out."""
 
 SHOWN_CHARS = 80
 """What is shown of a source with a name too long for a file."""
@@ -118,6 +120,38 @@ class Traffic:
             paths=tuple(self.paths[i] for i in indices) if self.paths else (),
             arrivals_s=tuple(self.arrivals_s[i] for i in indices) if self.arrivals_s else (),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A traffic in two: what budgets are fitted on and what they are judged on."""
+
+    fit: Sequence[Sequence[Item]]
+    held_out: Traffic
+    how: str
+    """How it was parted, one sentence."""
+
+
+def parted(traffic: Traffic, *, seed: int = 0) -> Parts:
+    """Part a traffic for fitting and judging.
+
+    A request list brings requests to fit on; else half is held out; one request serves as both.
+    """
+    requests, single = traffic.requests, all(len(r) == 1 for r in traffic.requests)
+    if traffic.fit_tokens and single:
+        rule = sizes.named(traffic.encoder).rule
+        fit = [[sizes.item_of(t, rule)] for t in traffic.fit_tokens]
+        how = f"fitted on the list's {len(fit):,} requests for fitting, judged on its {len(requests):,}"
+        return Parts(fit=fit, held_out=traffic, how=how)
+    if len(requests) < 2:
+        how = "fitted and judged on the same request, since there is only one"
+        return Parts(fit=requests, held_out=traffic, how=how)
+    kept, held_out = traffic.split(FIT_SHARE, seed=seed)
+    how = (
+        f"fitted on {len(kept.requests):,} requests, judged on the other "
+        f"{len(held_out.requests):,} (seed {seed})"
+    )
+    return Parts(fit=kept.requests, held_out=held_out, how=how)
 
 
 READERS: Mapping[str, Callable[[Path, EncoderSize, Progress], Found]] = {

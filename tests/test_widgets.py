@@ -87,7 +87,7 @@ def test_an_empty_traffic_is_refused_with_a_way_out(make: object) -> None:
 def test_one_request_is_fitted_and_judged_on_itself() -> None:
     lone = Traffic(name="one", source="one", encoder=SIZE.name, requests=(images(100, 200),))
     ruler = widgets.budget_ruler(lone, COSTS, limits=FEW)
-    assert "the only one" in ruler.note.value
+    assert "since there is only one" in ruler.note.value
 
 
 def test_a_duel_shows_each_rule_step_by_step_and_ends_at_its_packing() -> None:

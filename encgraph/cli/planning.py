@@ -13,13 +13,12 @@ from encgraph.errors import require
 from encgraph.export import VllmFlags
 from encgraph.records import Item, Plan
 from encgraph.sizes import EncoderSize
-from encgraph.traffic import Traffic
+from encgraph.traffic import Parts, Traffic, parted
 
 Requests = Sequence[Sequence[Item]]
 FlagsOf = Literal["plan", "defaults", "off"]
 VLLM_LARGEST = 8192
 """Largest budget that vLLM infers under its default limit on batched tokens."""
-FIT_SHARE = 0.5
 GRAPHS_OFF = "graphs are off, as --max-graphs 0 asks"
 
 
@@ -49,16 +48,6 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """A traffic in two: what budgets are fitted on and what they are judged on."""
-
-    fit: Requests
-    held_out: Traffic
-    how: str
-    """How it was parted, one sentence."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """A plan, what it is predicted to give, and beside what."""
 
@@ -80,28 +69,6 @@ class Planned:
     flags_of: FlagsOf = "plan"
     """What the flags make: the plan, or vLLM's default budgets or no graphs where those are
     predicted to take no longer."""
-
-
-def parted(traffic: Traffic, *, seed: int = 0) -> Parts:
-    """Part a traffic for fitting and judging.
-
-    A request list brings requests to fit on; else half is held out; one request serves as both.
-    """
-    requests, single = traffic.requests, all(len(r) == 1 for r in traffic.requests)
-    if traffic.fit_tokens and single:
-        rule = sizes.named(traffic.encoder).rule
-        fit = [[sizes.item_of(t, rule)] for t in traffic.fit_tokens]
-        how = f"fitted on the list's {len(fit):,} requests for fitting, judged on its {len(requests):,}"
-        return Parts(fit=fit, held_out=traffic, how=how)
-    if len(requests) < 2:
-        how = "fitted and judged on the same request, since there is only one"
-        return Parts(fit=requests, held_out=traffic, how=how)
-    kept, held_out = traffic.split(FIT_SHARE, seed=seed)
-    how = (
-        f"fitted on {len(kept.requests):,} requests, judged on the other "
-        f"{len(held_out.requests):,} (seed {seed})"
-    )
-    return Parts(fit=kept.requests, held_out=held_out, how=how)
 
 
 def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan:

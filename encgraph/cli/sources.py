@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from encgraph import traffic as traffics
-from encgraph.cli import output, planning
+from encgraph.cli import output
 from encgraph.cli.planning import Requests
 from encgraph.errors import require
 from encgraph.sizes import EncoderSize
@@ -84,7 +84,7 @@ def to_run(traffic: Traffic, size: EncoderSize, *, seed: int) -> Given:
         said = f"budgets fitted on {FIT_COUNT:,} other draws of the profile (seed {seed + 1})"
         fit_on: Requests = other.requests
     elif traffic.fit_tokens:
-        parts = planning.parted(traffic, seed=seed)
+        parts = traffics.parted(traffic, seed=seed)
         fit_on, said = parts.fit, parts.how
     else:
         fit_on, said = traffic.requests, "budgets fitted on the very requests that were run"
@@ -113,6 +113,6 @@ def to_compare(traffic: Traffic, size: EncoderSize, *, fit_on: Traffic | None, s
     if traffic.source.startswith(BUILTIN):
         return to_run(traffic, size, seed=seed)
     check_enough(traffic)
-    parts = planning.parted(traffic, seed=seed)
+    parts = traffics.parted(traffic, seed=seed)
     noted = replace(parts.held_out, notes=(*traffic.notes, parts.how))
     return Given(traffic=noted, fit_on=parts.fit)

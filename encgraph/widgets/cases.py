@@ -13,9 +13,8 @@ from encgraph.fitting import judging, sweep
 from encgraph.fitting.bulk import Batches, Floats
 from encgraph.packers import lookup
 from encgraph.records import Capacity, Item, Plan
-from encgraph.traffic import Traffic
+from encgraph.traffic import Traffic, parted
 
-FIT_SHARE = 0.5
 VLLM_LARGEST = 8192
 """Largest budget that vLLM infers under its default limit on batched tokens."""
 Requests = Sequence[Sequence[Item]]
@@ -81,16 +80,16 @@ class Case:
         )
         limits = limits or Limits()
         target = Target(size=sizes.named(traffic.encoder))
-        fit_on, held_out, how = _parted(traffic)
+        parts = parted(traffic)
         return cls(
             traffic=traffic,
             costs=costs,
             target=target,
             limits=limits,
-            fit_on=Side.of(fit_on),
-            held_out=Side.of(held_out),
-            how=how,
-            fit=budgets.fitted(fit_on, target=target, costs=costs, limits=limits),
+            fit_on=Side.of(parts.fit),
+            held_out=Side.of(parts.held_out.requests),
+            how=parts.how,
+            fit=budgets.fitted(parts.fit, target=target, costs=costs, limits=limits),
             doubling=_doubling(target),
         )
 
@@ -175,20 +174,6 @@ def _exact_ms(items: Sequence[lookup.Size], costs: Costs) -> float:
         frames=load.frames,
     )
     return costs.request_ms + costs.replay_ms(capacity, load)
-
-
-def _parted(traffic: Traffic) -> tuple[Requests, Requests, str]:
-    requests, single = traffic.requests, all(len(r) == 1 for r in traffic.requests)
-    if traffic.fit_tokens and single:
-        rule = sizes.named(traffic.encoder).rule
-        fit = [[sizes.item_of(t, rule)] for t in traffic.fit_tokens]
-        how = f"fitted on the list's {len(fit):,} requests for fitting, judged on {len(requests):,}"
-        return fit, requests, how
-    if len(requests) < 2:
-        return requests, requests, "fitted and judged on the same request, the only one"
-    kept, held = traffic.split(FIT_SHARE)
-    how = f"fitted on {len(kept.requests):,} requests, judged on the other {len(held.requests):,}"
-    return kept.requests, held.requests, how
 
 
 def _doubling(target: Target) -> Plan:
