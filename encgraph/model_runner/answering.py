@@ -12,6 +12,7 @@ from encgraph.model_runner import batches, scatter
 from encgraph.model_runner.batches import Laid
 from encgraph.model_runner.decoding import Decoder
 from encgraph.model_runner.facts import StageTimes
+from encgraph.model_runner.prefilling import Batch
 from encgraph.model_runner.prompts import Prompt
 from encgraph.model_runner.timing import Stopwatch
 
@@ -76,9 +77,13 @@ def answer(batch: Sequence[Prompt], parts: Parts, wanted: Wanted) -> list[Comple
         embedded = scatter.embed(laid.ids_bL, table, runs=laid.runs, outputs=outputs)
     parts.go_on("prefill")
     with watch.stage("prefill"):
-        first_b = decoder.prefill(
-            embedded, laid.positions_3bL, lengths_b=laid.lengths_b, offsets_b=laid.offsets_b
+        whole = Batch(
+            embedded=embedded,
+            positions_3bL=laid.positions_3bL,
+            lengths=laid.lengths,
+            visuals=[sum(run.length for run in runs) for runs in laid.runs],
         )
+        first_b = decoder.prefill(whole, lengths_b=laid.lengths_b, offsets_b=laid.offsets_b)
     answers = _Answers(rows=len(batch), wanted=wanted, decoder=decoder)
     answers.add(first_b, read=parts.timing)
     watch.first_token()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from encgraph.encoders.metadata import to_device
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
 from encgraph.model_runner import cache, prompts
@@ -22,6 +23,8 @@ class Laid:
 
     ids_bL: Tensor
     positions_3bL: Tensor
+    lengths: tuple[int, ...]
+    """Tokens of each prompt, on the host; `lengths_b` on the device."""
     lengths_b: Tensor
     offsets_b: Tensor
     """What to add to a later token's index for its rotary position."""
@@ -72,10 +75,11 @@ def lay(batch: Sequence[Prompt], model: Any, *, device: torch.device, keyed: boo
         positions_3bL[:, row, : lengths[row]], offset = prompts.position_ids(prompt, model)
         offsets.append(offset)
     return Laid(
-        ids_bL=_moved(ids_bL, device),
-        positions_3bL=_moved(positions_3bL, device),
-        lengths_b=_moved(torch.tensor(lengths), device),
-        offsets_b=_moved(torch.tensor(offsets), device),
+        ids_bL=to_device(ids_bL, device),
+        positions_3bL=to_device(positions_3bL, device),
+        lengths=tuple(lengths),
+        lengths_b=to_device(torch.tensor(lengths), device),
+        offsets_b=to_device(torch.tensor(offsets), device),
         runs=runs,
         items=tuple(value for prompt in batch for value in prompt.items),
         keys=tuple(key for prompt in batch for key in _keys(prompt)) if keyed else (),
@@ -84,10 +88,3 @@ def lay(batch: Sequence[Prompt], model: Any, *, device: torch.device, keyed: boo
 
 def _keys(prompt: Prompt) -> tuple[str, ...]:
     return prompt.keys or tuple(cache.content_key(value) for value in prompt.items)
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Without waiting, through pinned memory, where the device is a card."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -22,9 +22,10 @@ from encgraph import capturing, graphs, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.errors import CaptureError
 from encgraph.graphs import Observe
+from encgraph.model_runner import prefilling
 from encgraph.model_runner.facts import NOTHING, PartCapture
-from encgraph.model_runner.keyvalues import KeyValueSlabs, argument
-from encgraph.model_runner.scatter import Embedded
+from encgraph.model_runner.keyvalues import KeyValueSlabs
+from encgraph.model_runner.prefilling import Batch
 from encgraph.model_runner.stepping import DecodeStep, Where
 from encgraph.records import Capacity, FallbackReason, Modality, Route, Step
 from encgraph.results import Memory
@@ -134,14 +135,11 @@ class Decoder:
         return next((found for w in self._watches if (found := w.changed())), None)
 
     @torch.no_grad()
-    def prefill(
-        self, embedded: Embedded, positions_3bL: Tensor, *, lengths_b: Tensor, offsets_b: Tensor
-    ) -> Tensor:
-        """Run the prompts, padded on the right, and leave each row ready for its first step.
+    def prefill(self, batch: Batch, *, lengths_b: Tensor, offsets_b: Tensor) -> Tensor:
+        """Run the prompts and leave each row ready for its first step.
 
         Args:
-            embedded: Of b prompts, at most `rows`.
-            positions_3bL: Rotary positions; anything past a prompt's end.
+            batch: Of b prompts, at most `rows`.
             lengths_b: int64 tokens of each prompt.
             offsets_b: int64, what to add to a later token's index for its rotary position.
 
@@ -149,15 +147,7 @@ class Decoder:
             First tokens (b,), a copy.
         """
         rows = len(lengths_b)
-        made = self._step.text(
-            inputs_embeds=embedded.embeds_bLH,
-            position_ids=positions_3bL,
-            visual_pos_masks=embedded.visual_bL,
-            deepstack_visual_embeds=list(embedded.deepstack_VH) or None,
-            **argument(self.slabs.prefill(rows)),
-        )
-        index_b = torch.arange(rows, device=lengths_b.device)
-        logits_bV = self._step.head(made.last_hidden_state[index_b, lengths_b - 1])
+        logits_bV = self._step.head(prefilling.last_hidden(self._step.text, batch, self.slabs))
         self._rest()
         self._static["logits"][:rows].copy_(logits_bV)
         self._static["token"][:rows].copy_(logits_bV.argmax(-1))

@@ -20,17 +20,17 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
 
 class _PrefillLayer(DynamicLayer):  # type: ignore[misc]
-    """Writes a whole prompt from the start; attention sees the prompt alone, as in an empty cache."""
+    """Writes whole prompts from the start; attention sees the prompts alone, as in an empty cache."""
 
-    def __init__(self, keys_bHCD: Tensor, values_bHCD: Tensor) -> None:
+    def __init__(self, keys_MHCD: Tensor, values_MHCD: Tensor, row_b: Tensor) -> None:
         super().__init__()
-        self.slabs = keys_bHCD, values_bHCD
+        self.slabs, self.row_b = (keys_MHCD, values_MHCD), row_b
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        for slab_bHCD, states_bHLD in zip(self.slabs, (key_states, value_states), strict=True):
-            slab_bHCD[:, :, : states_bHLD.shape[2]].copy_(states_bHLD)
+        for slab_MHCD, states_bHLD in zip(self.slabs, (key_states, value_states), strict=True):
+            slab_MHCD[:, :, : states_bHLD.shape[2]].index_copy_(0, self.row_b, states_bHLD)
         return key_states, value_states
 
 
@@ -86,9 +86,9 @@ class KeyValueSlabs:
         """Bytes held."""
         return sum(t.untyped_storage().nbytes() for pair in self.layers for t in pair)
 
-    def prefill(self, rows: int) -> Cache:
-        """A cache that writes prompts into the first rows."""
-        return Cache(layers=[_PrefillLayer(k[:rows], v[:rows]) for k, v in self.layers])
+    def prefill(self, row_b: Tensor) -> Cache:
+        """A cache that writes prompts into rows, given as int64."""
+        return Cache(layers=[_PrefillLayer(k, v, row_b) for k, v in self.layers])
 
     def decode(self, position_b: Tensor) -> Cache:
         """A cache that writes one token into each of the first rows, at that row's position.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from encgraph.encoders.metadata import to_device
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.model_runner.prompts import Run
 
@@ -68,8 +69,7 @@ def embed(
     rows, length = ids_bL.shape
     starts = [(row * length + run.start, run) for row, m in enumerate(runs) for run in m]
     index_V = torch.cat([torch.arange(at, at + run.length) for at, run in starts])
-    if ids_bL.is_cuda:
-        index_V = index_V.pin_memory().to(ids_bL.device, non_blocking=True)
+    index_V = to_device(index_V, ids_bL.device)
     first, *rest = (
         torch.cat([output.tensors[layer] for output in outputs]).to(embeds_bLH.dtype)
         for layer in range(len(outputs[0].tensors))
