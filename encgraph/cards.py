@@ -47,10 +47,9 @@ def price(
     """
     size = sizes.given(size)
     cards = known()
-    require(
-        on in cards or not cards,
-        f"card must be {' or '.join(cards)}, got {on!r}; `encgraph record` makes a curve",
-    )
+    near = on.lower() in cards
+    cure = f"did you mean {on.lower()!r}" if near else "`encgraph record` makes a curve"
+    require(on in cards or not cards, f"card must be {' or '.join(cards)}, got {on!r}; {cure}")
     chosen = bodies(size, on, compiled=compiled, fused=fused)
     if not chosen:
         return replace(costs.modelled(size), source=_modelled(size, on, compiled))

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from encgraph.columns import Fitted
+
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
 
 _MOST_ROWS = 24
 _MIB = 2**20
@@ -147,35 +148,11 @@ def rich(shown: Shown) -> "Group":
     parts: list[Any] = [Text(shown.title, style="bold")]
     if shown.rows:
         columns = shown.columns or ("",) * len(shown.rows[0])
-        made = table(columns, _few(shown.rows))
-        made.show_header, made.collapse_padding = bool(shown.columns), True
-        parts.append(made)
+        parts.append(table(columns, _few(shown.rows)))
     parts += [Text(line.strip(), style="dim") for line in _noted(shown)]
     return Group(*parts)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
-    """A Rich table; columns of numbers are right-aligned and, like the first, never broken."""
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, header_style="bold", pad_edge=False)
-    listed = [tuple(row) for row in rows]
-    for index, name in enumerate(columns):
-        cells = [row[index] for row in listed]
-        numbers = all(_is_number(cell) for cell in cells)
-        made.add_column(
-            Text(name),
-            justify="right" if numbers else "left",
-            no_wrap=bool(index == 0 or numbers),
-            overflow="fold",
-            min_width=max(map(len, cells), default=0) if numbers else 8,
-        )
-    for row in listed:
-        made.add_row(*(Text(cell) for cell in row))
-    return made
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell is a number with at most a unit and a remark; an empty one is no obstacle."""
-    return cell[:1] in "0123456789-" and len(cell.split()) <= 3
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Fitted:
+    """A table for a Rich console, whatever its width; columns of numbers are right-aligned."""
+    return Fitted(tuple(columns), tuple(tuple(row) for row in rows))

@@ -160,7 +160,10 @@ def test_flags_of_vllm_stand_alone_on_stdout() -> None:
     flag, _, value = result.stdout.strip().partition(" ")
     assert flag == "--compilation-config"
     assert "cudagraph_mm_encoder" in json.loads(value.strip("'"))
-    assert "expected under vLLM's packing: these flags against vLLM's defaults" in result.stderr
+    assert (
+        "expected under vLLM's packing: budgets so fitted, on a part of the requests,"
+        in result.stderr
+    )
     assert "against leaving graphs off" in result.stderr
 
 

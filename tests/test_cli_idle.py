@@ -50,7 +50,17 @@ def test_an_option_without_effect_is_refused_by_name(case: str) -> None:
     source = () if command == "figures" else (*BUILTIN, *TINY)
     said = error(command, *source, *arguments)
     assert said.startswith(f"{option} has no effect with")
-    assert said.endswith("; leave one of them out")
+    assert said.endswith(("; leave one of them out", ", or leave it out"))
+
+
+def test_an_option_that_needs_another_says_which_to_add() -> None:
+    for command, option, needed in (
+        (("bench", "--concurrency", "1,4"), "--concurrency", "--first-token"),
+        (("plan", "--engine-version", "0.33"), "--engine-version", "--export vllm"),
+    ):
+        said = error(command[0], *BUILTIN, *TINY, *command[1:])
+        assert said.startswith(f"{option} has no effect without {needed}")
+        assert said.endswith(f"; add {needed}, or leave it out")
 
 
 def test_a_default_is_nobodys_wish_and_an_option_with_effect_is_taken(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ IDLE: tuple[Idle[Wanted], ...] = (
     Idle(
         option="--strategies",
         when=lambda wanted: wanted.first_token,
-        why="with --first-token, which compares graphs off, on, and cache warm, graphs as encgraph has them",
+        why="with --first-token, which compares graphs off, on, and cache warm, graphs as encgraph "
+        "has them on a card, as encgraph_plain elsewhere",
     ),
     Idle(
         option="--calibrate",
@@ -62,7 +63,8 @@ IDLE: tuple[Idle[Wanted], ...] = (
     Idle(
         option="--concurrency",
         when=lambda wanted: not wanted.first_token,
-        why="without --first-token, whose batches it sizes; add it, or else",
+        why="without --first-token, whose batches it sizes",
+        cure="add --first-token, or leave it out",
     ),
     Idle(
         option="--largest",

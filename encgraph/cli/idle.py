@@ -20,6 +20,7 @@ class Idle(Generic[Wanted]):
     """Whether it has none, by all that was asked of the command."""
     why: str
     """Goes on from "has no effect"."""
+    cure: str = "leave one of them out"
 
 
 def refuse(ctx: typer.Context, wanted: Wanted, rules: Sequence[Idle[Wanted]]) -> None:
@@ -37,7 +38,7 @@ def refuse(ctx: typer.Context, wanted: Wanted, rules: Sequence[Idle[Wanted]]) ->
     for rule in rules:
         require(
             not (rule.option in given and rule.when(wanted)),
-            f"{rule.option} has no effect {rule.why}; leave one of them out",
+            f"{rule.option} has no effect {rule.why}; {rule.cure}",
         )
 
 

@@ -208,8 +208,8 @@ FirstToken = Annotated[
     bool,
     typer.Option(
         "--first-token",
-        help="Time a whole model to its first token instead: graphs off, on, and cache warm; budgets as "
-        "encgraph_plain fits them.",
+        help="Time a whole model to its first token instead: graphs off, on, and cache warm; graphs as "
+        "encgraph has them on a card, as encgraph_plain elsewhere.",
     ),
 ]
 FitOn = Annotated[

@@ -22,7 +22,8 @@ IDLE: tuple[Idle[Wanted], ...] = (
     Idle(
         option="--engine-version",
         when=lambda wanted: wanted.export != "vllm",
-        why="without --export vllm, whose flags it is for; add it, or else",
+        why="without --export vllm, whose flags it is for",
+        cure="add --export vllm, or leave it out",
     ),
     Idle(
         option="--for",
@@ -115,7 +116,7 @@ def _reasons(made: Planned) -> list[str]:
 
 def _predictions(console: Console, made: Planned) -> None:
     rows = [
-        _row("this plan", made.prediction),
+        _row("this plan" if made.flags is None else "fitted on a part", made.prediction),
         *([_row("vLLM's defaults", made.doubling)] if made.doubling else []),
         _row("graphs off (eager)", made.eager),
     ]
@@ -166,7 +167,7 @@ def remarks_on_flags(made: Planned, flags: VllmFlags) -> list[str]:
 def expected(made: Planned) -> list[str]:
     """What to expect against the defaults and against graphs off, a sentence each."""
     under = "vLLM's packing" if made.engine == "vllm" else "encgraph's packing"
-    what = "these flags" if made.flags is not None and made.flags_of == "plan" else "this plan"
+    what = "this plan" if made.flags is None else "budgets so fitted, on a part of the requests,"
     if made.plan.reasons == (planning.GRAPHS_OFF,):
         return [f"expected: {planning.GRAPHS_OFF}; raise it to have budgets planned"]
     if not made.plan.graphs:
