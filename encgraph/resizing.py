@@ -15,6 +15,10 @@ def _check_sides(width: int, height: int) -> None:
         width >= 1 and height >= 1,
         f"width and height must be at least 1 pixel, got {width!r} x {height!r}",
     )
+
+
+def _check_aspect(width: int, height: int) -> None:
+    """The limit of the processors that resize by `smart_resize`; no other has one."""
     aspect = max(width, height) / min(width, height)
     require(
         aspect <= MAX_ASPECT,
@@ -32,7 +36,7 @@ def image_grid(width: int, height: int, rule: TokenRule) -> Grid:
         rule: The processor's limits.
 
     Raises:
-        ValueError: If a side is under 1 pixel or the aspect ratio over 200.
+        ValueError: If a side is under 1 pixel, or a "smart" rule's aspect ratio over 200.
 
     Source:
         The image processors of transformers: qwen2_vl, glm4v, pixtral and siglip2.
@@ -71,17 +75,14 @@ def _smart(
     width: int, height: int, rule: TokenRule, *, limits: tuple[int, int], frames: int
 ) -> Grid:
     """Sides to multiples of the factor, area x frames within limits; frames come in whole steps."""
-    require(
-        width >= 1 and height >= 1,
-        f"width and height must be at least 1 pixel, got {width!r} x {height!r}",
-    )
+    _check_sides(width, height)
     rounded = 1
     if frames > 1:
         rounded = round(frames / rule.temporal_patch) * rule.temporal_patch
         if min(width, height) < rule.factor:
             scale = max(rule.factor / height, rule.factor / width)
             width, height = int(width * scale), int(height * scale)
-    _check_sides(width, height)
+    _check_aspect(width, height)
     high, wide = _within(
         height,
         width,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from encgraph.errors import require
-from encgraph.sizes import MAX_ASPECT, Grid, TokenRule, image_grid
+from encgraph.sizes import Grid, TokenRule, image_grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,10 @@ def _grid(sides: Sequence[int], place: str, rule: TokenRule) -> Grid:
         low <= high * wide <= top,
         f"{place} must have {low} to {top} patches, got {sides!r} ({high * wide} patches)",
     )
-    aspect = max(high, wide) / min(high, wide)
-    require(aspect <= MAX_ASPECT, f"{place}: aspect ratio must be at most {MAX_ASPECT}: {sides!r}")
-    given = image_grid(wide * rule.patch, high * rule.patch, rule)
+    try:
+        given = image_grid(wide * rule.patch, high * rule.patch, rule)
+    except ValueError as error:
+        raise ValueError(f"{place}: sides {sides!r}: {error}") from error
     require(
         given == (1, high, wide),
         f"{place}: the processor never gives {sides!r}; the nearest is {[given.h, given.w]!r}",
