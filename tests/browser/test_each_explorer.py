@@ -122,7 +122,7 @@ def sharding_takes_another_rule(view: Locator) -> None:
 
 def a_safeguard_taken_away_lets_nan_reach_live_rows(view: Locator) -> None:
     expect(view).to_contain_text("all 75 live rows are right")
-    view.get_by_label("own, cleared attention slab").uncheck()
+    view.get_by_label("attention slab zeroed each replay").uncheck()
     expect(view).to_contain_text("75 of 75 live rows are wrong, first after block 2")
     plot = view.locator(".js-plotly-plot").element_handle()
     view.page.wait_for_function("plot => plot.data[0].z[0][2] === 5", arg=plot, timeout=WAIT_MS)
