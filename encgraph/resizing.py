@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from encgraph.errors import require
 from encgraph.rules import MAX_ASPECT, Grid, TokenRule
 
+REFUSED = "the processor refuses such an image; crop or pad it"
+
 
 def _check_sides(width: int, height: int) -> None:
     require(
@@ -17,13 +19,12 @@ def _check_sides(width: int, height: int) -> None:
     )
 
 
-def _check_aspect(width: int, height: int) -> None:
+def _check_aspect(width: int, height: int, given: str) -> None:
     """The limit of the processors that resize by `smart_resize`; no other has one."""
     aspect = max(width, height) / min(width, height)
     require(
         aspect <= MAX_ASPECT,
-        f"aspect ratio must be at most {MAX_ASPECT}, got {aspect:.1f} ({width!r} x {height!r}); "
-        "the processor refuses such an image; crop or pad it",
+        f"aspect ratio must be at most {MAX_ASPECT}, got {aspect:.1f} ({given}); {REFUSED}",
     )
 
 
@@ -36,7 +37,8 @@ def image_grid(width: int, height: int, rule: TokenRule) -> Grid:
         rule: The processor's limits.
 
     Raises:
-        ValueError: If a side is under 1 pixel, or a "smart" rule's aspect ratio over 200.
+        ValueError: If a side is under 1 pixel, a "smart" rule's aspect ratio over 200, or a side of
+            a "longest_edge" rule shrinks to nothing.
 
     Source:
         The image processors of transformers: qwen2_vl, glm4v, pixtral and siglip2.
@@ -76,13 +78,13 @@ def _smart(
 ) -> Grid:
     """Sides to multiples of the factor, area x frames within limits; frames come in whole steps."""
     _check_sides(width, height)
-    rounded = 1
+    given, rounded = f"{width!r} x {height!r}", 1
     if frames > 1:
         rounded = round(frames / rule.temporal_patch) * rule.temporal_patch
         if min(width, height) < rule.factor:
             scale = max(rule.factor / height, rule.factor / width)
             width, height = int(width * scale), int(height * scale)
-    _check_aspect(width, height)
+    _check_aspect(width, height, given)
     high, wide = _within(
         height,
         width,
@@ -104,9 +106,15 @@ def _longest_edge(width: int, height: int, rule: TokenRule) -> Grid:
     """Shrink until the longer side is at most the root of `max_pixels`; sides to patches, up."""
     _check_sides(width, height)
     ratio = max(width, height) / math.isqrt(rule.max_pixels)
+    wide, high = width, height
     if ratio > 1:
-        width, height = math.floor(width / ratio), math.floor(height / ratio)
-    return Grid(1, -(-max(height, 1) // rule.patch), -(-max(width, 1) // rule.patch))
+        wide, high = math.floor(width / ratio), math.floor(height / ratio)
+    require(
+        wide >= 1 and high >= 1,
+        f"the shorter side must not shrink to 0 pixels, as that of {width!r} x {height!r} does; "
+        f"{REFUSED}",
+    )
+    return Grid(1, -(-high // rule.patch), -(-wide // rule.patch))
 
 
 def _fixed(width: int, height: int, rule: TokenRule) -> Grid:

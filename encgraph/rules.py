@@ -16,7 +16,7 @@ from encgraph.errors import require
 from encgraph.records import Modality
 
 MAX_ASPECT = 200
-"""Longer over shorter side; the processor refuses anything beyond."""
+"""Longer over shorter side; a processor of a "smart" rule refuses anything beyond, others do not."""
 Setting = int | float | bool | str
 Resize = Literal["smart", "longest_edge", "fixed", "patch_limit", "length"]
 

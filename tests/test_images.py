@@ -117,11 +117,26 @@ def test_a_path_with_too_long_a_name_is_one_bad_image(tmp_path):
 def test_files_are_found_recursively_in_order_and_missing_folders_are_reported(tmp_path):
     for name in ("b/2.png", "a.png", "b/1.png"):
         save(tmp_path / name)
-    refused = []
-    found = images.files(tmp_path, refused=refused.append)
+    refused, hidden = [], []
+    found = images.files(tmp_path, refused=refused.append, hidden=hidden.append)
     assert [str(p.relative_to(tmp_path)) for p in found] == ["a.png", "b/1.png", "b/2.png"]
-    assert list(images.files(tmp_path / "none", refused=refused.append)) == []
-    assert len(refused) == 1
+    missing = images.files(tmp_path / "none", refused=refused.append, hidden=hidden.append)
+    assert list(missing) == []
+    assert (len(refused), hidden) == (1, [])
+
+
+def test_names_that_begin_with_a_dot_are_no_files_of_a_folder_unless_it_is_the_one_asked_for(
+    tmp_path,
+):
+    folder = tmp_path / ".asked"
+    for name in ("a.png", ".a.png", "b/._2.png", "b/2.png", ".thumbnails/deep/3.png"):
+        save(folder / name)
+    refused, hidden = [], []
+    found = images.files(folder, refused=refused.append, hidden=hidden.append)
+    assert [str(p.relative_to(folder)) for p in found] == ["a.png", "b/2.png"]
+    names = [str(p.relative_to(folder)) for p in hidden]
+    assert sorted(names) == [".a.png", ".thumbnails", "b/._2.png"]
+    assert refused == []
 
 
 def test_a_missing_file_and_a_folder_say_why(tmp_path):

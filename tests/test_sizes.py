@@ -2,9 +2,7 @@
 
 import random
 from dataclasses import replace
-from math import isqrt
 
-import numpy as np
 import pytest
 
 from encgraph import sizes
@@ -12,13 +10,6 @@ from encgraph.records import Load, Modality, Plan
 from encgraph.sizes import QWEN3_VL_RULE, Grid, TokenRule
 
 RULE = QWEN3_VL_RULE
-STRIPS = {
-    "smart": "qwen3-vl-8b",
-    "longest_edge": "pixtral-12b",
-    "patch_limit": "siglip2-so400m-16-naflex",
-    "fixed": "clip-vit-l-14",
-}
-"""An encoder of each kind of resize."""
 LIMIT = RULE.max_pixels // RULE.factor**2
 
 
@@ -80,32 +71,6 @@ def test_an_image_that_the_processor_refuses_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         sizes.image_grid(width, height, RULE)
-
-
-@pytest.mark.parametrize("strip", [(4000, 10), (10, 4000)])
-def test_a_strip_is_refused_only_where_the_processor_refuses_it(strip: tuple[int, int]) -> None:
-    pixtral = pytest.importorskip("transformers.models.pixtral.image_processing_pil_pixtral")
-    siglip2 = pytest.importorskip("transformers.models.siglip2.image_processing_pil_siglip2")
-    width, height = strip
-    rules = {kind: sizes.named(name).rule for kind, name in STRIPS.items()}
-    with pytest.raises(ValueError, match=r"at most 200, got 400\.0 .* the processor refuses"):
-        sizes.image_grid(width, height, rules["smart"])
-    rule = rules["longest_edge"]
-    high, wide = pixtral.get_resize_output_image_size(
-        np.zeros((height, width, 3), np.uint8),
-        size=(isqrt(rule.max_pixels),) * 2,
-        patch_size=(rule.patch,) * 2,
-    )
-    expected = Grid(1, high // rule.patch, wide // rule.patch)
-    assert sizes.image_grid(width, height, rule) == expected
-    rule = rules["patch_limit"]
-    high, wide = siglip2.get_image_size_for_max_num_patches(
-        height, width, rule.patch, rule.max_pixels // rule.patch**2
-    )
-    expected = Grid(1, high // rule.patch, wide // rule.patch)
-    assert sizes.image_grid(width, height, rule) == expected
-    square = sizes.image_grid(width, height, rules["fixed"])
-    assert square.h == square.w
 
 
 def test_the_extremes_that_the_processor_takes_are_taken() -> None:

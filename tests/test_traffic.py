@@ -49,6 +49,28 @@ def test_files_that_are_no_images_are_reported_and_never_stop_the_reading(tmp_pa
     assert reasons["empty.png"] == "empty file (0 bytes)"
 
 
+def test_hidden_files_are_no_traffic_and_a_note_says_how_many(tmp_path):
+    folder = photos(tmp_path / "in", 2)
+    (folder / "1.jpg").rename(folder / ".1.jpg")
+    written(folder / "._0.jpg", "a resource fork")
+    photos(folder / ".thumbnails", 3)
+    found = traffic.read(folder, SIZE)
+    assert found.paths == ((str(folder / "0.jpg"),),)
+    assert (found.skipped, found.notes) == ((), ("hidden files and folders, left out: 3",))
+    (folder / "0.jpg").unlink()
+    with pytest.raises(ValueError, match=r"no image that can be read; hidden .* left out: 3"):
+        traffic.read(folder, SIZE)
+
+
+def test_a_strip_is_traffic_of_an_encoder_whose_processor_takes_it(tmp_path):
+    Image.new("RGB", (4000, 10)).save(tmp_path / "strip.png")
+    found = traffic.read(tmp_path, sizes.named("siglip-base-16-224"))
+    assert [(i.tokens, i.width, i.height) for i in found.items] == [(196, 4000, 10)]
+    assert found.skipped == ()
+    with pytest.raises(ValueError, match=r"strip\.png: aspect ratio must be at most 200"):
+        traffic.read(tmp_path, sizes.named("glm4v-9b"))
+
+
 def test_progress_sees_every_file(tmp_path):
     seen = []
     traffic.read(

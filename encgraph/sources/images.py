@@ -42,16 +42,22 @@ class Sized(NamedTuple):
     path: str = ""
 
 
-def files(folder: Path, *, refused: Callable[[OSError], None]) -> Iterator[Path]:
+def files(
+    folder: Path, *, refused: Callable[[OSError], None], hidden: Callable[[Path], None]
+) -> Iterator[Path]:
     """Every file below a folder, in order of path; links to folders are not followed.
 
     Args:
         folder: Where to look.
         refused: Called for each folder that cannot be listed.
+        hidden: Called for each file or folder left out because its name begins with a dot.
     """
     for place, folders, names in os.walk(folder, onerror=refused):
-        folders.sort()
-        yield from (Path(place) / name for name in sorted(names))
+        for name in (*folders, *names):
+            if name.startswith("."):
+                hidden(Path(place) / name)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
 
 
 def of_file(path: Path) -> Sized:

@@ -123,17 +123,19 @@ def no_images(source: str, size: EncoderSize) -> str:
 
 
 def from_folder(folder: Path, size: EncoderSize, progress: Progress) -> Found:
-    """Read image headers below a folder, one request an image."""
+    """Read image headers below a folder, one request an image; hidden files are left out."""
     gathered = _Gathered()
+    hidden: list[Path] = []
 
     def refused(error: OSError) -> None:
         reason = f"cannot be listed: {error.strerror}"
         gathered.skipped.append(Skipped(path=str(error.filename), reason=reason))
 
-    for path in progress(list(images.files(folder, refused=refused))):
+    for path in progress(list(images.files(folder, refused=refused, hidden=hidden.append))):
         gathered.add(str(path), str(path), partial(_file, path, size))
     gathered.incomplete.clear()  # a file that is no image was never a request
-    return gathered.found()
+    notes = [f"hidden files and folders, left out: {len(hidden):,}"] if hidden else []
+    return gathered.found(notes)
 
 
 def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
