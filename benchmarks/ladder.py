@@ -17,9 +17,9 @@ from math import inf
 from pathlib import Path
 
 import torch
-from bars import until
 
 from encgraph import bench, cards, sizes, store, strategies, systems, traffic
+from encgraph.bars import until
 from encgraph.results import Interrupted, Measurement
 from encgraph.systems import Setting
 

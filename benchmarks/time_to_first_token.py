@@ -13,9 +13,9 @@ from math import inf
 from pathlib import Path
 
 import torch
-from bars import until
 
 from encgraph import cards, first_token, handles, sizes, store, strategies, systems, traffic
+from encgraph.bars import until
 from encgraph.loads import Load
 from encgraph.model_runner import text_sizes
 from encgraph.results import Measurement

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 import vllm_manager
-from bars import until
 from torch import Tensor
 
 from encgraph import bench, graphs, memory, rows, sizes, store, strategies, systems, traffic
+from encgraph.bars import until
 from encgraph.bench import System
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.systems import Setting

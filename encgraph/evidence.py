@@ -6,12 +6,10 @@ what was measured until then. Nothing is written; `encgraph bench` and `encgraph
 measure, and measure all of it.
 """
 
-import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from encgraph import cards, curves, handles, readings, regimes, sizes, store, traffic
+from encgraph import bars, cards, curves, handles, readings, regimes, sizes, store, traffic
 from encgraph.curves import Kernels
 from encgraph.errors import require
 from encgraph.results import Measurement
@@ -97,24 +95,6 @@ def _card() -> tuple[str, str]:
     return "cuda", "cuda"
 
 
-def _until(seconds: float) -> Callable[..., Iterable[Any]]:
-    """Progress that begins nothing, but the first `LEAST`, once so many seconds from now are over.
-
-    A bar of the notebook in JupyterLab or of a terminal, nothing in a log.
-    """
-    from tqdm.auto import tqdm
-
-    ends_s = time.monotonic() + seconds
-
-    def shown(values: Iterable[Any], about: str = "record") -> Iterator[Any]:
-        for done, value in enumerate(tqdm(values, desc=about, leave=False, disable=None), 1):
-            yield value
-            if done >= LEAST and time.monotonic() >= ends_s:
-                return
-
-    return shown
-
-
 def _each_size_first(drawn: Traffic) -> Traffic:
     """The same requests, the first of each size regime before the others: few then show them all."""
     sized = [bisect_left(regimes.SIZE_EDGES, tokens) for tokens in drawn.tokens_by_request]
@@ -124,7 +104,7 @@ def _each_size_first(drawn: Traffic) -> Traffic:
 
 def _bench(name: str, encoder: str, on: str, wanted: Iterable[str]) -> tuple[Measurement, ...]:
     device, backend = _card()
-    progress = _until(SECONDS)
+    progress = bars.until(SECONDS, least=LEAST)
     import torch
 
     from encgraph import bench as benches
@@ -150,7 +130,7 @@ def _bench(name: str, encoder: str, on: str, wanted: Iterable[str]) -> tuple[Mea
 
 def _curve(encoder: str) -> tuple[Measurement, ...]:
     device, backend = _card()
-    progress = _until(CURVE_SECONDS)
+    progress = bars.until(CURVE_SECONDS, least=LEAST)
     import torch
 
     from encgraph import recording

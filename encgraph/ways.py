@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from encgraph import handles, loads, sizes, systems
-from encgraph.encoders import fusing
 from encgraph.encoders.protocol import Input
 from encgraph.encoders.qwen_vl import QwenVL
 from encgraph.loads import Load
@@ -87,13 +86,9 @@ class Bench:
 
     def _encoder(self) -> QwenVL:
         """The model's own tower, run as the strategy runs it."""
-        is_fused = self.graphed.strategy.fused and self.setting.size.family in fusing.FAMILIES
-        switches = self.graphed.strategy.switches | {"fused": is_fused}
-        tower, attention = (
-            self.model.model.visual,
-            self.setting.target(self.graphed.strategy).attention,
-        )
-        return QwenVL(tower, self.setting.size, attention=attention, **switches)
+        strategy, tower = self.graphed.strategy, self.model.model.visual
+        attention = self.setting.target(strategy).attention
+        return QwenVL(tower, self.setting.size, attention=attention, **strategy.switches)
 
     def prompt(self, values: Sequence[Input], *, seed: int) -> Prompt:
         """A prompt of a request's items; on a card their pixels are in pinned memory."""

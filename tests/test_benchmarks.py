@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encgraph import bench, first_token, sizes, store, strategies
+from encgraph import bars, bench, first_token, sizes, store, strategies
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 FIRST_THEN_TERM = f"""
@@ -29,7 +29,6 @@ ladder.main()
 """
 """Ends the ladder by the signal that a time limit sends, once two requests are timed."""
 sys.path.insert(0, str(BENCHMARKS))
-import bars  # noqa: E402
 import data_parallel  # noqa: E402
 import inside_the_tower  # noqa: E402
 import sharded_systems  # noqa: E402
@@ -41,6 +40,7 @@ import vllm_manager  # noqa: E402
 def test_a_bar_begins_nothing_after_its_time_but_always_the_first():
     assert list(bars.until()(range(5), "all")) == [0, 1, 2, 3, 4]
     assert list(bars.until(0)(range(5), "one")) == [0]
+    assert list(bars.until(0, least=3)(range(5), "three")) == [0, 1, 2]
     ended = bars.until(0.05)
     time.sleep(0.06)
     assert list(ended(range(5), "its time counts from before")) == [0]

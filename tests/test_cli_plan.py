@@ -95,6 +95,14 @@ def unlucky(folder: Path) -> Path:
     return table(folder, (100, 200), (300, 400), (640, 480))
 
 
+def test_flags_of_a_single_request_are_of_the_very_plan_that_is_judged(tmp_path: Path) -> None:
+    result = invoke("plan", table(tmp_path, (640, 480)), *FLAGS)
+    said = " ".join(result.stderr.split())
+    assert "this plan against vLLM's defaults" in said
+    assert "fitted on a part" not in said
+    assert "after that" not in said
+
+
 def test_flags_predicted_no_better_than_the_defaults_are_those_of_the_defaults(
     tmp_path: Path,
 ) -> None:

@@ -48,12 +48,6 @@ def test_a_curve_recorded_again_ends_by_time_and_is_one_to_draw() -> None:
     assert figures.replay_cost(points, cards.price(size)).data and figures.spread(points).data
 
 
-def test_what_ends_by_time_begins_the_least_however_long_they_take() -> None:
-    least = list(range(evidence.LEAST))
-    assert list(evidence._until(0)(range(50))) == least
-    assert list(evidence._until(60)(range(50), "bench")) == list(range(50))
-
-
 def test_a_few_requests_are_of_every_size_and_none_is_lost() -> None:
     drawn = traffic.read("builtin:servegen", sizes.named("qwen3-vl-8b"), count=300)
     ordered = evidence._each_size_first(drawn)

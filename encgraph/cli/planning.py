@@ -69,6 +69,8 @@ class Planned:
     flags_of: FlagsOf = "plan"
     """What the flags make: the plan, or vLLM's default budgets or no graphs where those are
     predicted to take no longer."""
+    is_refitted: bool = False
+    """Whether the plan is fitted on all requests, after what is predicted was on a part."""
 
 
 def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan:
@@ -201,10 +203,12 @@ def _priced(wanted: Wanted, size: EncoderSize) -> Costs:
 def _exported(wanted: Wanted, made: Planned, parts: Parts, costs: Costs) -> Planned:
     """Flags of a plan fitted on all requests, or of what was judged to take no longer than it."""
     size, version = sizes.named(wanted.encoder), wanted.engine_version
-    everything = parts.fit
-    if parts.fit is not parts.held_out.requests:
+    is_refitted = parts.fit is not parts.held_out.requests
+    plan, said = made.plan, made.parts
+    if is_refitted:
         everything = [*parts.fit, *parts.held_out.requests]
-    plan = make(wanted, size, costs, everything)
+        plan = make(wanted, size, costs, everything)
+        said += f"; what is exported is fitted on all {len(everything):,} after that"
     flags_of = _flags_of(wanted, made, costs)
     flags = {
         "plan": export.vllm(plan, engine_version=version),
@@ -214,10 +218,11 @@ def _exported(wanted: Wanted, made: Planned, parts: Parts, costs: Costs) -> Plan
     return replace(
         made,
         plan=plan,
-        parts=f"{made.parts}; what is exported is fitted on all {len(everything):,} after that",
+        parts=said,
         beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
         flags=flags[flags_of],
         flags_of=flags_of,
+        is_refitted=is_refitted,
     )
 
 

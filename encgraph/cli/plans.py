@@ -116,7 +116,7 @@ def _reasons(made: Planned) -> list[str]:
 
 def _predictions(console: Console, made: Planned) -> None:
     rows = [
-        _row("this plan" if made.flags is None else "fitted on a part", made.prediction),
+        _row("fitted on a part" if made.is_refitted else "this plan", made.prediction),
         *([_row("vLLM's defaults", made.doubling)] if made.doubling else []),
         _row("graphs off (eager)", made.eager),
     ]
@@ -167,7 +167,7 @@ def remarks_on_flags(made: Planned, flags: VllmFlags) -> list[str]:
 def expected(made: Planned) -> list[str]:
     """What to expect against the defaults and against graphs off, a sentence each."""
     under = "vLLM's packing" if made.engine == "vllm" else "encgraph's packing"
-    what = "this plan" if made.flags is None else "budgets so fitted, on a part of the requests,"
+    what = "budgets so fitted, on a part of the requests," if made.is_refitted else "this plan"
     if made.plan.reasons == (planning.GRAPHS_OFF,):
         return [f"expected: {planning.GRAPHS_OFF}; raise it to have budgets planned"]
     if not made.plan.graphs:
