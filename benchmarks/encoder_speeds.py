@@ -135,7 +135,7 @@ def timed(
     """Wall time of one batch by every system, in turning order, a sample a round."""
     device = torch.device(table.given.device)
 
-    def run(rounds: int) -> dict[str, list[float]]:
+    def run(rounds: int) -> dict[str, list[Latency]]:
         return measure.interleaved(systems, [batch] * rounds, device=device, repeats=1, warmups=0)
 
     run(SETTLING - 1)
@@ -143,7 +143,10 @@ def timed(
     run(1)
     fit = int(BATCH_S / (time.perf_counter() - began_s))
     samples = run(min(table.given.samples, max(FEWEST, fit)))
-    return {name: measure.latency(ms, warmups=SETTLING) for name, ms in samples.items()}
+    return {
+        name: measure.latency([one.p50_ms for one in runs], warmups=SETTLING)
+        for name, runs in samples.items()
+    }
 
 
 def speed_rows(

@@ -80,7 +80,7 @@ def run(
         exacts = _exacts(ours, setting, stack)
         proven = _proven(bench, made, batches, exacts.untouched)
         timed, whole = _measured(bench, made, exacts, batches, progress)
-        done = len(timed.medians[made[0].name])
+        done = len(timed.latencies[made[0].name])
         bench = replace(bench, traffic=_first(traffic, done))
         for system in made:
             timed.more[system.name] = proven[system.name].numbers | timed.more.get(system.name, {})
@@ -116,7 +116,7 @@ def _measured(
 ) -> tuple[Timed, bool]:
     """What was timed, and whether nobody interrupted it."""
     timed = Timed(
-        medians={system.name: [] for system in made},
+        latencies={system.name: [] for system in made},
         routes={system.name: [] for system in made},
         floors={kernels: {} for kernels in exacts.runners},
         left_out=exacts.left_out,
@@ -130,8 +130,8 @@ def _measured(
         done = len(timed.routes[made[-1].name])
         if not done:
             raise
-        for name in timed.medians:
-            del timed.medians[name][done:], timed.routes[name][done:]
+        for name in timed.latencies:
+            del timed.latencies[name][done:], timed.routes[name][done:]
         return timed, False
     return timed, True
 
@@ -250,14 +250,19 @@ def _time(
         before = {system.name: dict(system.counted) for system in made}
         executes = {s.name: s.execute for s in made} | {_floor(k): e for k, e in exact.items()}
         found = measure.interleaved(
-            executes, [batch], device=bench.setting.device, repeats=bench.repeats
+            executes,
+            [batch],
+            device=bench.setting.device,
+            repeats=bench.repeats,
+            warmups=benched.WARMUPS,
         )
         for system in made:
-            timed.medians[system.name] += found[system.name]
+            timed.latencies[system.name] += found[system.name]
             routes = sidelines.counted(system.counted, before[system.name])
             timed.routes[system.name].append(routes)
         for kernels in exact:
-            [timed.floors[kernels][index]] = found[_floor(kernels)]
+            [floor] = found[_floor(kernels)]
+            timed.floors[kernels][index] = floor.p50_ms
 
 
 def _floor(kernels: Kernels) -> str:

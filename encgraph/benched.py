@@ -16,6 +16,9 @@ from encgraph.runner import EncoderRunner
 from encgraph.systems import Setting
 from encgraph.traffic import Traffic
 
+WARMUPS = 1
+"""Untimed runs of a request before its repeats."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class System:
@@ -51,13 +54,13 @@ class System:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Timed:
-    """What was timed: medians in ms by request, and the routes that each request took."""
+    """What was timed: each request's time over its repeats, and the routes that it took."""
 
-    medians: dict[str, list[float]]
+    latencies: dict[str, list[Latency]]
     routes: dict[str, list[sidelines.Routes]]
-    """Replays and eager runs of each request."""
+    """Replays and eager runs of each request, warm-up and repeats together."""
     floors: dict[Kernels, dict[int, float]]
-    """Exact graphs, of the sampled requests."""
+    """Medians in ms of the exact graphs, of the sampled requests."""
     left_out: Mapping[Kernels, Mapping[int, str]]
     """Why a sampled request has no exact graph that counts."""
     more: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -92,12 +95,13 @@ class Bench:
 
 def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
     """The summary of a system, a line a size regime, and a line a request."""
-    requests, medians = bench.traffic.requests, timed.medians[system.name]
+    requests, latencies = bench.traffic.requests, timed.latencies[system.name]
+    medians = [latency.p50_ms for latency in latencies]
     exact = timed.floors.get(system.kernels, {})
     left_out = timed.left_out.get(system.kernels, {})
     yield bench.line(
         system,
-        latency=Latency.of(medians, clock="wall", warmups=1),
+        latency=Latency.of(medians, clock="wall", warmups=WARMUPS),
         memory=system.memory,
         costs=system.costs,
         numbers={
@@ -112,20 +116,33 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
     for regime in regimes.by_size(regimes.times(requests, medians, medians)):
         yield bench.line(
             system,
-            latency=Latency.of([t.ours_ms for t in regime.times], clock="wall", warmups=1),
+            latency=Latency.of([t.ours_ms for t in regime.times], clock="wall", warmups=WARMUPS),
             numbers={
                 "over_tokens": float(regime.over_tokens),
                 "max_tokens": float(regime.max_tokens or 0),
             },
         )
-    for index, (request, ms) in enumerate(zip(requests, medians, strict=True)):
+    routes = timed.routes[system.name]
+    for index, (request, latency) in enumerate(zip(requests, latencies, strict=True)):
         yield bench.line(
             system,
             request=index,
             load=Load.of(request),
-            latency=Latency.of([ms], clock="wall", warmups=1),
-            numbers={"exact_floor_ms": exact[index]} if index in exact else {},
+            latency=latency,
+            numbers={
+                **_taken(bench, system, routes[index]),
+                **({"exact_floor_ms": exact[index]} if index in exact else {}),
+            },
         )
+
+
+def _taken(bench: Bench, system: System, routes: sidelines.Routes) -> dict[str, float]:
+    """Replays and eager runs that one execution of a request took; empty for a system not ours."""
+    if system.runner is None:
+        return {}
+    names = ("replays_count", "eager_runs_count")
+    runs = bench.repeats + WARMUPS
+    return {name: count / runs for name, count in zip(names, routes, strict=True)}
 
 
 def _floors(bench: Bench, exact: Mapping[int, float], medians: Sequence[float]) -> dict[str, float]:

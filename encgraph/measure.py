@@ -6,7 +6,6 @@ the median of its repeats; quantiles are taken over requests. Wall time includes
 the batch, which is what a caller waits for.
 """
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -137,23 +136,23 @@ def interleaved(
     repeats: int = 5,
     warmups: int = 1,
     progress: Callable[[Sequence[int]], Sequence[int]] = lambda indices: indices,
-) -> dict[str, list[float]]:
+) -> dict[str, list[Latency]]:
     """Time every batch by every system, interleaved.
 
     Args:
         systems: Name to a function that runs one batch.
         batches: The requests' inputs.
         device: Where the work happens.
-        repeats: Timed runs of each pair, at least 1; the median counts.
+        repeats: Timed runs of each pair, at least 1.
         warmups: Untimed runs of each pair before.
         progress: Wraps the batch indices, for a progress bar.
 
     Returns:
-        For each system the median wall milliseconds of each batch, in order.
+        For each system the wall time of each batch over its repeats, in order.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats!r}")
-    medians: dict[str, list[float]] = {name: [] for name in systems}
+    found: dict[str, list[Latency]] = {name: [] for name in systems}
     names = list(systems)
     for index in progress(range(len(batches))):
         samples: dict[str, list[float]] = {name: [] for name in names}
@@ -164,13 +163,13 @@ def interleaved(
                 if repeat >= 0:
                     samples[name].append(ms)
         for name in names:
-            medians[name].append(statistics.median(samples[name]))
-    return medians
+            found[name].append(latency(samples[name], warmups=warmups))
+    return found
 
 
-def latency(medians_ms: Sequence[float], *, warmups: int = 1, clock: str = "wall") -> Latency:
-    """Summarise the medians of requests."""
-    return Latency.of(medians_ms, clock=clock, warmups=warmups)
+def latency(samples_ms: Sequence[float], *, warmups: int = 1, clock: str = "wall") -> Latency:
+    """Summarise times of one clock."""
+    return Latency.of(samples_ms, clock=clock, warmups=warmups)
 
 
 def jitter(

@@ -240,8 +240,8 @@ def _compare(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
                 device=study.setting.device,
                 repeats=study.options.repeats,
             )
-            for name, [ms] in both.items():
-                medians[name].append(ms)
+            for name, [latency] in both.items():
+                medians[name].append(latency.p50_ms)
             _summarise(study, medians)
 
 

@@ -22,11 +22,9 @@ class Vit:
 
     @property
     def spec(self):
-        weight = self.module.layernorm.weight
-        return EncoderSpec(
-            name="my-vit", modalities=frozenset({Modality.IMAGE}), rule=RULE, widths=(len(weight),),
-            dtype=weight.dtype, device=weight.device, min_tokens=ROWS, max_tokens=ROWS,
-            attention="own", compiled=False)
+        return EncoderSpec(name="my-vit", modalities=frozenset({Modality.IMAGE}), rule=RULE,
+            widths=(self.module.config.hidden_size,), dtype=self.module.dtype, compiled=False,
+            device=self.module.device, min_tokens=ROWS, max_tokens=ROWS, attention="own")
 
     def item_spec(self, value):
         require(not self.module.training, "the module must be in eval mode; call .eval() on it")
@@ -43,8 +41,11 @@ class Vit:
         for slot, value in zip(buffers["pixels"], inputs, strict=False):
             slot.copy_(value.pixels, non_blocking=True)
 
-    def forward(self, buffers, capacity):
-        return EncoderOutput(main=self.module(buffers["pixels"]).last_hidden_state.flatten(0, 1))
+    def forward(self, buffers, capacity):  # the module's own, but for a mask: see `paths` below
+        rows = buffers["pixels"]
+        for part in (self.module.embeddings, *self.module.layers, self.module.layernorm):
+            rows = part(rows)
+        return EncoderOutput(main=rows.flatten(0, 1))
 
     @torch.no_grad()
     def eager(self, inputs):

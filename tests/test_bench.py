@@ -27,6 +27,17 @@ def test_every_strategy_has_a_summary_its_regimes_and_every_request(lines):
         assert sum("over_tokens" in m.numbers for m in mine) >= 1
 
 
+def test_a_request_has_the_spread_of_its_repeats_and_how_it_ran(lines):
+    _, setting = lines
+    drawn = traffic.read("builtin:coco", SIZE, count=2, seed=3)
+    chosen = [strategies.EAGER_VARLEN, strategies.VLLM]
+    for line in bench.run(drawn, chosen, setting, repeats=4):
+        if line.request is not None:
+            assert line.latency.samples == 4
+            ways = (line.numbers["replays_count"] > 0, line.numbers["eager_runs_count"])
+            assert ways == ((False, 1) if line.strategy == "eager_varlen" else (True, 0))
+
+
 def test_graphs_replay_and_eager_does_not(lines):
     summaries = bench.summaries(lines[0])
     assert summaries["vllm"].numbers["replay_ratio"] == 1

@@ -36,8 +36,10 @@ def test_a_step_that_raises_is_not_recorded_as_done():
 def test_interleaving_turns_the_order_and_counts_every_run():
     order = []
     systems = {name: lambda _, name=name: order.append(name) or [] for name in ("a", "b", "c")}
-    medians = measure.interleaved(systems, [[], []], device=CPU, repeats=3, warmups=1)
-    assert {name: len(ms) for name, ms in medians.items()} == {"a": 2, "b": 2, "c": 2}
+    found = measure.interleaved(systems, [[], []], device=CPU, repeats=3, warmups=1)
+    assert {name: [one.samples for one in times] for name, times in found.items()} == {
+        name: [3, 3] for name in systems
+    }
     firsts = order[::3]
     assert len(order) == 2 * 4 * 3
     assert set(firsts) == {"a", "b", "c"}
