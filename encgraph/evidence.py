@@ -6,6 +6,7 @@ what was measured until then. Nothing is written; `encgraph bench` and `encgraph
 measure, and measure all of it.
 """
 
+import warnings
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
@@ -71,6 +72,26 @@ def first_tokens(encoder: str, *, on: str = "h200") -> tuple[Measurement, ...]:
     """Times to first token of a model with that encoder; none where none are on record."""
     name = f"{handles.FIRST_TOKEN}{encoder}"
     return store.load(on, name) if name in store.experiments(on) else ()
+
+
+def claim(text: str, holds: bool, *, again: bool = False) -> None:
+    """Hold a statement about measurements against them.
+
+    It is made of what is on record. Another card, or this one at work for others, may differ, and says so.
+
+    Args:
+        text: The statement, for people.
+        holds: Whether the measurements bear it out.
+        again: Whether they are this machine's own; then a statement that fails is a warning.
+
+    Raises:
+        AssertionError: If it does not hold of the record.
+    """
+    if holds:
+        return
+    if not again:
+        raise AssertionError(f"the record does not bear out that {text}")
+    warnings.warn(f"not so in what was measured here: {text}", stacklevel=2)
 
 
 def kernels(points: Sequence[Measurement]) -> Kernels:

@@ -1,47 +1,31 @@
 """What the page about several cards says was measured is what the records say."""
 
-import re
 import sys
-from pathlib import Path
 from statistics import fmean
 
 import pytest
-
-from encgraph import store
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import on_card  # noqa: E402
-import sharded_report  # noqa: E402
-
-TEXT = (ROOT / "docs" / "data_parallel.md").read_text(encoding="utf-8")
-PAGE = " ".join(TEXT.split())
-NAMES = ("data_parallel", "data_parallel_rules", "data_parallel_336", "data_parallel_native")
-RECORDS = {name: store.load("h200", name) for name in NAMES}
-BURSTS, RULES = (
-    {(round(m.numbers["burst_items_count"]), m.strategy): m for m in RECORDS[name]}
-    for name in NAMES[:2]
+from helpers_data_parallel import (
+    NAMES,
+    PAGE,
+    RECORDS,
+    ROOT,
+    by_items,
+    commands,
+    over,
+    percent,
+    ratio,
+    several,
 )
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import on_card
+import sharded_report
+
+BURSTS, RULES = by_items("data_parallel"), by_items("data_parallel_rules")
 FOUR = ("eager_compiled", "eager_varlen", "encgraph", "vllm")
 COUNTS = (1, 4, 8, 16, 64)
 WEIGH, BLIND = ("longest_first", "tokens", "patches"), ("round_robin", "count")
 GATHERS = ("padded", "uneven")
-
-
-def several(name: str, rule: str = "longest_first", gather: str = "padded") -> str:
-    return f"{name}/2/{rule}/{gather}"
-
-
-def ratio(one, other) -> float:
-    return one.latency.mean_ms / other.latency.mean_ms
-
-
-def over(one) -> float:
-    return one.numbers["encode_mean_ms"] / one.numbers["predicted_encode_mean_ms"]
-
-
-def percent(value: float) -> str:
-    return f"{100 * value:.1f}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,24 +56,23 @@ def test_the_numbers_of_bursts_repeats_and_proven_items_are_said():
     assert "First 20 requests of images of 336x336, 100 tokens each, each the median of 3" in PAGE
     assert {one.latency.samples for one in RECORDS["data_parallel_native"]} == {27}
     assert "27 bursts of `builtin:coco` in native size" in PAGE
-    for name, repeats, proven in zip(NAMES, (2, 1, 3, 1), (73, 84, None, 20), strict=True):
+    counts = zip(NAMES, (2, 1, 1, 1, 3, 1), (73, 84, 21, 64, None, 20), strict=True)
+    for name, repeats, proven in counts:
         assert {one.numbers["repeats_count"] for one in RECORDS[name]} == {repeats}
         assert {one.numbers.get("proven_items_count") for one in RECORDS[name]} == {proven}
         assert proven is None or f"{proven} items" in PAGE
 
 
 def test_the_commands_are_those_that_make_the_records_again():
-    block = re.search(r"```sh\n(.*?)```", TEXT[TEXT.index("## Two cards, measured") :], re.DOTALL)
-    lines = block[1].replace("\\\n", " ").splitlines()
-    given = dict(re.findall(r'(?m)^(\w+)="(.*)"$', block[1]))
-    said = {}
-    for line in lines:
-        words = re.sub(r"\$(\w+)", lambda name: given[name[1]], line).split()
-        if words[0] == "torchrun":
-            said[words[words.index("--name") + 1]] = words
+    said = commands()
     assert set(said) == set(NAMES)
     made = {step.name.replace("two_cards", "data_parallel"): step for step in on_card.STEPS}
-    for name in ("data_parallel", "data_parallel_rules", "data_parallel_native"):
+    for name in (
+        "data_parallel",
+        "data_parallel_rules",
+        "data_parallel_mix",
+        "data_parallel_native",
+    ):
         words = (
             made[name]
             .command.replace("ATTENTION", "fa3")
@@ -98,7 +81,7 @@ def test_the_commands_are_those_that_make_the_records_again():
             .replace("-m torch.distributed.run", "torchrun")
             .split()
         )
-        assert set(words) | {"--name", name} == set(said[name])
+        assert set(words) | {"--name", name} == said[name]
 
 
 def test_what_is_best_and_what_the_second_card_gives():

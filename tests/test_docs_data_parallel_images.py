@@ -3,25 +3,19 @@
 import random
 import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
-import torch
-from helpers import reference
+from helpers_data_parallel import PAGE, RECORDS, ROOT, SIZE, setting_of, several
 
-from encgraph import balance, budgets, packing, sharding, sizes, store, strategies, systems, traffic
+from encgraph import balance, budgets, packing, sharding, sizes, strategies, systems, traffic
 
-ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import sharded_systems  # noqa: E402
+import sharded_systems
 
-PAGE = " ".join((ROOT / "docs" / "data_parallel.md").read_text(encoding="utf-8").split())
-SIZE = sizes.named("qwen3-vl-8b")
 SAME, NATIVE = (
-    {m.strategy: m for m in store.load("h200", name)}
-    for name in ("data_parallel_336", "data_parallel_native")
+    {m.strategy: m for m in RECORDS[name]} for name in ("data_parallel_336", "data_parallel_native")
 )
-TWO = "/2/longest_first/padded"
+TWO = several("")
 
 
 @cache
@@ -35,11 +29,6 @@ def native() -> tuple:
 def same() -> tuple:
     one = sizes.item(sizes.image_grid(336, 336, SIZE.rule), SIZE.rule, width=336, height=336)
     return ((one,) * 20,)
-
-
-def setting_of(**fields):
-    priced = systems.prices(SIZE, on="h200", attention="fa3")
-    return reference(size=SIZE, dtype=torch.bfloat16, priced=priced, **fields)
 
 
 def planned(name: str):

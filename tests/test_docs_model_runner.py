@@ -1,7 +1,6 @@
 """The times to first token that docs/model_runner.md shows are those on record."""
 
 import re
-import statistics
 from functools import cache
 from pathlib import Path
 
@@ -69,12 +68,6 @@ def each(model, count, way):
     }
 
 
-def alone(model, about):
-    """The figures of a line that there is one of."""
-    [line] = [m for m in evidence.first_tokens(model) if m.strategy == about]
-    return line.numbers
-
-
 @cache
 def setting(model):
     """As benchmarks/time_to_first_token.py sets it on a card, but for the device."""
@@ -132,10 +125,69 @@ def encode_row(model, count):
     ]
 
 
-def sooner(model, count, way="encoder_graphs"):
+def whole(model, about):
+    """The figures of the one line about the capture of a part, or of the jitter."""
+    [line] = [m for m in evidence.first_tokens(model) if m.strategy == about]
+    return line.numbers
+
+
+def of_both(counts, *figures):
+    """Figures of each model at each of some numbers of requests, the first model's first."""
+    return [figure(model, count) for model in MODELS for count in counts for figure in figures]
+
+
+def of_way(way, name):
+    return lambda model, count: mean(model, count, way, name)
+
+
+def sooner(way):
     """Percent of eager's time to first token that a way saves."""
-    first = [mean(model, count, name, "first_token_ms") for name in (way, "eager")]
-    return f"{1 - first[0] / first[1]:.0%}".removesuffix("%")
+    first = "first_token_ms"
+    return lambda m, n: 100 - 100 * mean(m, n, way, first) / mean(m, n, "eager", first)
+
+
+def prefill_of_first_token(model, count):
+    numbers = recorded(model, count)["cache_warm"].numbers
+    return numbers["prefill_ms"] / numbers["first_token_ms"]
+
+
+def span(values):
+    return min(values), max(values)
+
+
+def predictions(strategies_and_counts, model="qwen3-vl-8b"):
+    """Mean predicted, of "greedy" as of `encgraph` packed by vLLM's rule."""
+    return [
+        predicted(model, n, "encgraph", "ascending" if name == "greedy" else None).mean_ms
+        if name in ("encgraph", "greedy")
+        else predicted(model, n, name).mean_ms
+        for name, n in strategies_and_counts
+    ]
+
+
+def prefilled(model):
+    """Tokens of the batches of sixteen: computed now, of the prompts, and padded to the longest."""
+    now = real = padded = 0
+    for batch in measured_batches(model, 16):
+        lengths = [loads.tokens(asked) + Load().text_tokens for asked in batch]
+        groups = prefilling.groups(lengths)
+        now += sum(len(rows) * max(lengths[row] for row in rows) for rows in groups)
+        real += sum(lengths)
+        padded += len(lengths) * max(lengths)
+    return now, real, padded
+
+
+def of_jitter(model):
+    found = whole(model, first_token.JITTER)
+    return [
+        found[f"replay_{how}_{which}_ms"]
+        for which in ("p50", "p99")
+        for how in ("alone", "alternating")
+    ]
+
+
+def seconds(*parts):
+    return [whole(model, part)["capture_s"] for model in MODELS for part in parts]
 
 
 @pytest.mark.parametrize("table", ["first token", "encode"])
@@ -159,64 +211,74 @@ def test_what_the_encoder_takes_is_as_measured_and_as_recorded_costs_say(row):
     assert rest.split(" | ") == encode_row(model, int(count))
 
 
-def both(name, count, *ways):
-    """A figure of each way, for one model and then the other."""
-    return [[mean(model, count, way, name) for way in ways] for model in MODELS]
+WAYS = ("eager", "encoder_graphs")
+ENCODE = (of_way("eager", "encode_ms"), of_way("encoder_graphs", "encode_ms"))
+SHARE = (of_way("eager", "encode_share_ratio"), of_way("encoder_graphs", "encode_share_ratio"))
+STEP = (of_way("eager", "decode_step_ms"), of_way("all_graphs", "decode_step_ms"))
+FINDINGS = {
+    "from {:.1f} to {:.1f} ms (8b: {:.1f} to {:.1f}), the first": lambda: of_both((1,), *ENCODE),
+    "{:.0f} % sooner (8b: {:.0f} %), and": lambda: of_both((1,), sooner("encoder_graphs")),
+    "goes from {:.2f} to {:.2f} (8b: {:.2f} to {:.2f})": lambda: of_both((1,), *SHARE),
+    "{:.0f} and {:.0f} % sooner (8b: {:.0f} and {:.0f} %)": lambda: of_both(
+        (4, 16), sooner("encoder_graphs")
+    ),
+    "({:.1f} against {:.1f} ms predicted)": lambda: predictions(
+        [("eager_fused", 1), ("eager_varlen", 1)]
+    ),
+    "from {:.1f} to {:.1f} ms, graphs from there to {:.1f}": lambda: predictions(
+        [("eager_varlen", 4), ("eager_fused", 4), ("encgraph", 4)]
+    ),
+    "({:.1f} against {:.1f} ms at four, {:.1f} against {:.1f} at sixteen)": lambda: predictions(
+        [("greedy", 4), ("eager_fused", 4), ("greedy", 16), ("eager_fused", 16)]
+    ),
+    "of one request from {:.1f} to {:.1f} ms (8b: {:.1f} to {:.1f})": lambda: of_both((1,), *STEP),
+    "of sixteen from {:.1f} to {:.1f} (8b: {:.1f} to {:.1f})": lambda: of_both((16,), *STEP),
+    "leaves {:.1f} to {:.1f} ms of encode": lambda: span(
+        of_both(COUNTS, of_way("cache_warm", "encode_ms"))
+    ),
+    "{:.0f} to {:.0f} % sooner than `eager`": lambda: span(of_both(COUNTS, sooner("cache_warm"))),
+    "{:.2f} to {:.2f} of it is prefill": lambda: span(of_both(COUNTS, prefill_of_first_token)),
+    "{:,} tokens for {:,} of prompts; padded to its longest prompt each, {:,}": lambda: prefilled(
+        MODELS[0]
+    ),
+    "its median goes from {:.0f} to {:.0f} ms and its p99 from {:.0f} to {:.0f};": lambda: (
+        of_jitter(MODELS[0])
+    ),
+    "with 8b from {:.0f} to {:.0f} and from {:.0f} to {:.0f}": lambda: of_jitter(MODELS[1]),
+    "{:.0f} items in each way": lambda: {
+        whole(m, f"{w}/proven")["proven_items_count"] for m in MODELS for w in WAYS
+    },
+    "{:.2f} of what is allowed by `eager`, {:.2f} by graphs (8b: {:.2f} and {:.2f})": lambda: [
+        whole(m, f"{w}/proven")["error_over_allowed_ratio"] for m in MODELS for w in WAYS
+    ],
+    "{:.1f} s for the encoder's graphs (8b: {:.1f})": lambda: seconds("encoder_graphs/encoder"),
+    "{:.1f} s (8b: {:.1f}) when repeated": lambda: seconds("all_graphs/encoder"),
+    "{:.1f} s (8b: {:.1f}) for the decoder's": lambda: seconds("all_graphs/decoder"),
+}
+"""Sentences of the list below the tables, and the figures that they hold."""
+LIST = SAID.partition("<!-- /encode -->")[2].partition("## What it does not do")[0]
 
 
-def of_graphs():
-    """What encoder graphs are said to give."""
-    small, large = both("encode_ms", 1, "encoder_graphs", "eager")
-    one, other = both("encode_share_ratio", 1, "eager", "encoder_graphs")
-    yield f"({small[0]:.1f} instead of {small[1]:.1f} ms; 8b: {large[0]:.1f} of {large[1]:.1f})"
-    yield f"comes {sooner(MODELS[0], 1)} % sooner (8b: {sooner(MODELS[1], 1)} %)"
-    yield f"goes from {one[0]:.2f} to {one[1]:.2f} (8b: {other[0]:.2f} to {other[1]:.2f})"
-    for count, word in ((4, "four"), (16, "sixteen")):
-        saved, too = (sooner(model, count) for model in MODELS)
-        yield f"{saved} % sooner at {word} (8b: {too} %)"
+@pytest.mark.parametrize("sentence", FINDINGS)
+def test_a_finding_has_the_figures_on_record(sentence):
+    assert sentence.format(*FINDINGS[sentence]()) in LIST
 
 
-def of_the_body():
-    """What recorded costs are said to tell apart, for 8b."""
-    model = MODELS[1]
-    plain, fused, graphs = (
-        [predicted(model, count, name).mean_ms for count in COUNTS]
-        for name in ("eager_varlen", "eager_fused", "encgraph")
-    )
-    greedy = [predicted(model, count, "encgraph", "ascending").mean_ms for count in COUNTS]
-    yield f"({fused[0]:.1f} against {plain[0]:.1f} ms)"
-    yield f"the body takes eager from {plain[1]:.1f} to {fused[1]:.1f} ms, graphs to {graphs[1]:.1f}"
-    yield f"({greedy[1]:.1f} against {fused[1]:.1f} ms at four, {greedy[2]:.1f} against {fused[2]:.1f} at"
+def test_no_figure_of_the_findings_is_without_a_record():
+    left = LIST
+    for sentence, figures in FINDINGS.items():
+        left = left.replace(sentence.format(*figures()), "")
+    assert re.findall(r"(?<![\w-])\d[\d.,]*(?!\w)", left) == []
 
 
-def of_the_rest():
-    """Decode steps, cache, prefill, jitter, capture and proof."""
-    small, large = (
-        (mean(model, 1, "eager", "decode_step_ms"), mean(model, 1, "all_graphs", "decode_step_ms"))
-        for model in MODELS
-    )
-    yield f"from {small[0]:.1f} to {small[1]:.1f} ms (8b: {large[0]:.1f} to {large[1]:.1f})"
-    last = [mean(MODELS[1], 16, way, "decode_step_ms") for way in ("eager", "all_graphs")]
-    yield f"from {last[0]:.1f} to {last[1]:.1f} for sixteen of 8b"
-    warm = [recorded(model, count)["cache_warm"].numbers for model in MODELS for count in COUNTS]
-    left = [numbers["encode_ms"] for numbers in warm]
-    yield f"leaves {min(left):.1f} to {max(left):.1f} ms of encode"
-    saved = [int(sooner(model, count, "cache_warm")) for model in MODELS for count in COUNTS]
-    yield f"{min(saved)} to {max(saved)} % sooner than eager"
-    prefill = [numbers["prefill_ms"] / numbers["first_token_ms"] for numbers in warm]
-    yield f"is prefill, {min(prefill):.2f} to {max(prefill):.2f} of it"
-    for model, said in zip(MODELS, ("{} a prompt that replays", "{} for 8b"), strict=True):
-        found = alone(model, first_token.JITTER)
-        p99, p50 = (
-            "from {:.0f} to {:.0f}".format(
-                *(found[f"replay_{how}_{which}_ms"] for how in ("alone", "alternating"))
-            )
-            for which in ("p99", "p50")
-        )
-        yield said.format(f"p99 {p99} ms, median {p50}," if model == MODELS[0] else f"{p99} and {p50}")
-    first, again = (
-        [alone(model, f"{way}/encoder")["capture_s"] for model in MODELS]
-        for way in ("encoder_graphs", "all_graphs")
-    )
-    yield f"Capture: {first[0]:.1f} s (8b: {first[1]:.1f})"
-    yield f"{again[0]:.1f} s (8b: {again[1]:.1f}) for the next"
+def test_graphs_are_slower_in_no_batch_and_decode_graphs_leave_the_first_token_alone():
+    assert "in none of the batches is the encoder slower than `eager`" in LIST
+    assert "within a fiftieth" in LIST
+    for model in MODELS:
+        for count in COUNTS:
+            eager, graphs = (each(model, count, way) for way in ("eager", "encoder_graphs"))
+            assert all(graphs[at] < eager[at] for at in eager)
+            first = [
+                mean(model, count, w, "first_token_ms") for w in ("encoder_graphs", "all_graphs")
+            ]
+            assert max(first) / min(first) < 1.02

@@ -80,3 +80,11 @@ def test_every_strategy_measured_again_is_planned_by_the_curve_of_its_own_body(
     fused, plain = setting.price(strategies.ENCGRAPH), setting.price(strategies.ENCGRAPH_PLAIN)
     assert fused == systems.prices(setting.size, on="h200")(strategies.ENCGRAPH)
     assert plain == setting.costs != fused
+
+
+def test_a_statement_that_fails_is_an_error_on_the_record_and_a_warning_elsewhere() -> None:
+    evidence.claim("water is wet", True)
+    with pytest.raises(AssertionError, match="does not bear out that fire is wet"):
+        evidence.claim("fire is wet", False)
+    with pytest.warns(UserWarning, match="not so in what was measured here: fire is wet"):
+        evidence.claim("fire is wet", False, again=True)
