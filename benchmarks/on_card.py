@@ -59,6 +59,11 @@ STEPS = (
         f"-m encgraph record --encoder {ENCODER} --body fused --attention ATTENTION --out data",
     ),
     _step(
+        "record_plain",
+        150,
+        f"-m encgraph record --encoder {ENCODER} --body plain --attention ATTENTION --out data",
+    ),
+    _step(
         "bench",
         560,
         f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} CHOSEN "
@@ -121,6 +126,13 @@ STEPS = (
         250,
         f"{TWO} REQUESTS/mix.json --fit-on builtin:mix --bursts 1,4,16 {THIRTY} --repeats 1 --seconds 130 "
         "--attention ATTENTION --strategies eager_compiled,vllm,encgraph --name data_parallel_mix "
+        "--out DATA",
+    ),
+    _step(
+        "two_cards_mix_64",
+        150,
+        f"{TWO} REQUESTS/mix.json --fit-on builtin:mix --bursts 64 {THIRTY} --repeats 1 --seconds 50 "
+        "--attention ATTENTION --strategies eager_varlen,vllm,encgraph --name data_parallel_mix_64 "
         "--out DATA",
     ),
     _step(

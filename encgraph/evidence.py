@@ -8,7 +8,7 @@ measure, and measure all of it.
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from encgraph import bars, cards, curves, handles, readings, regimes, sizes, store, traffic
 from encgraph.curves import Kernels
@@ -74,24 +74,23 @@ def first_tokens(encoder: str, *, on: str = "h200") -> tuple[Measurement, ...]:
     return store.load(on, name) if name in store.experiments(on) else ()
 
 
-def claim(text: str, holds: bool, *, again: bool = False) -> None:
-    """Hold a statement about measurements against them.
+def claims(statements: Mapping[str, bool], *, again: bool = False) -> None:
+    """Hold statements about measurements against them.
 
-    It is made of what is on record. Another card, or this one at work for others, may differ, and says so.
+    They are made of what is on record. Another card, or this one at work for others, may differ, and says so.
 
     Args:
-        text: The statement, for people.
-        holds: Whether the measurements bear it out.
+        statements: For people, and whether the measurements bear each out.
         again: Whether they are this machine's own; then a statement that fails is a warning.
 
     Raises:
-        AssertionError: If it does not hold of the record.
+        AssertionError: If one does not hold of the record.
     """
-    if holds:
-        return
-    if not again:
-        raise AssertionError(f"the record does not bear out that {text}")
-    warnings.warn(f"not so in what was measured here: {text}", stacklevel=2)
+    failed = [text for text, holds in statements.items() if not holds]
+    if failed and not again:
+        raise AssertionError(f"the record does not bear out that {'; that '.join(failed)}")
+    for text in failed:
+        warnings.warn(f"not so in what was measured here: {text}", stacklevel=2)
 
 
 def kernels(points: Sequence[Measurement]) -> Kernels:

@@ -62,6 +62,11 @@ def other_rank_ms(numbers) -> float:
     return (1 - 2 * numbers["idle_ratio"]) * numbers["encode_mean_ms"]
 
 
+def other_rank_predicted_ms(numbers) -> float:
+    """The same as predicted."""
+    return (1 - 2 * numbers["predicted_idle_ratio"]) * numbers["predicted_encode_mean_ms"]
+
+
 def idle_over_all_time(one) -> float:
     took, both = alone(one).numbers["encode_mean_ms"], 2 * one.numbers["encode_mean_ms"]
     return 1 - took / both
@@ -83,7 +88,7 @@ def test_what_the_law_of_the_mix_draws_is_as_said():
     found = sorted(item.tokens for item in read.items)
     giants = [tokens for tokens in found if tokens > LARGEST]
     half = found[len(found) // 2]
-    assert f"its {len(read.requests):,} requests half have at most {half} tokens" in SECTION
+    assert f"of {len(read.requests):,} such requests half have at most {half} tokens" in SECTION
     share = percent(len(giants) / len(found))
     assert f"{share} % have more than {LARGEST:,}, which no graph holds" in SECTION
     assert f"and {100 * sum(giants) / sum(found):.0f} % of all tokens" in SECTION
@@ -119,7 +124,9 @@ def test_the_giant_has_a_rank_to_itself_and_is_the_slower_one(name):
     predict = sharded_systems.predictor(plan, costs, strategy.packing)
     assert predict([one]) == pytest.approx(BURST[name]["predicted_encode_mean_ms"], rel=0.01)
     assert BURST[name]["predicted_over_bound_ratio"] == pytest.approx(1, abs=1e-9)
-    assert other_rank_ms(BURST[name]) < BURST[name]["encode_mean_ms"]
+    slower, other = BURST[name]["predicted_encode_mean_ms"], other_rank_predicted_ms(BURST[name])
+    took = BURST[name]["encode_mean_ms"]
+    assert abs(took - slower) < abs(took - other)
 
 
 def test_what_the_giant_leaves_to_gain():
@@ -154,8 +161,8 @@ def test_the_makespan_predicted_is_near_its_bound():
 
 def test_idle_over_all_time_is_as_predicted_though_its_mean_over_bursts_is_not():
     four, sixteen = (list(map(idle_over_all_time, shared(items).values())) for items in (4, 16))
-    assert f"idle is {min(four):.2f} to {max(four):.2f} for 4" in SECTION
-    assert f"{min(sixteen):.2f} to {max(sixteen):.2f} for 16" in SECTION
+    assert f"idle over all time is {min(four):.2f} to {max(four):.2f} for 4" in SECTION
+    assert f"and {min(sixteen):.2f} to {max(sixteen):.2f} for 16" in SECTION
     lines = [*shared(4).values(), *shared(16).values()]
     off = [abs(idle_over_all_time(m) - m.numbers["predicted_idle_ratio"]) for m in lines]
     assert f"at most {max(off):.2f} from the prediction" in SECTION

@@ -83,8 +83,9 @@ def test_every_strategy_measured_again_is_planned_by_the_curve_of_its_own_body(
 
 
 def test_a_statement_that_fails_is_an_error_on_the_record_and_a_warning_elsewhere() -> None:
-    evidence.claim("water is wet", True)
-    with pytest.raises(AssertionError, match="does not bear out that fire is wet"):
-        evidence.claim("fire is wet", False)
+    evidence.claims({"water is wet": True})
+    said = {"water is wet": True, "fire is wet": False}
+    with pytest.raises(AssertionError, match=r"does not bear out that fire is wet$"):
+        evidence.claims(said)
     with pytest.warns(UserWarning, match="not so in what was measured here: fire is wet"):
-        evidence.claim("fire is wet", False, again=True)
+        evidence.claims(said, again=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from encgraph import readings, store
+from encgraph import evidence, readings, store
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -116,20 +116,31 @@ def test_the_switch_stands_in_the_first_cell_and_is_off(path: Path) -> None:
 
 
 def test_measuring_again_does_without_the_manager_that_is_no_part_of_encgraph() -> None:
-    [cell] = [c for c in code(FOLDER / "7_latency.ipynb") if '"vllm_manager"' in c.source]
+    cells = [code(FOLDER / name) for name in ("6_memory_cost.ipynb", "7_latency.ipynb")]
+    [taken], [ratio] = ([c for c in some if '"vllm_manager"' in c.source] for some in cells)
     lines = store.load("h200", "bench-servegen")
     without = tuple(m for m in lines if m.strategy != "vllm_manager")
-    *statements, said = ast.parse(cell.source).body
-    assert isinstance(said, ast.Expr)
-    for measured, about in ((lines, r"\d\.\d{3}"), (without, "vllm_manager is not among .*")):
-        names = {"lines": measured, "readings": readings}
+    for cell, measured, about in (
+        (ratio, lines, r"\d\.\d{3}"),
+        (ratio, without, "vllm_manager is not among .*"),
+        (taken, lines, r"{'vllm': '[\d,]+ MiB', 'vllm_manager': '.*'}"),
+        (taken, without, r"{'vllm': '[\d,]+ MiB'}"),
+    ):
+        *statements, said = ast.parse(cell.source).body
+        assert isinstance(said, ast.Expr)
+        names = {"lines": measured, "readings": readings, "evidence": evidence}
+        names |= {"found": readings.summaries(measured), "REMEASURE": False}
         exec(compile(ast.Module(statements, []), "cell", "exec"), names)
-        assert re.fullmatch(about, eval(compile(ast.Expression(said.value), "cell", "eval"), names))
+        shown = eval(compile(ast.Expression(said.value), "cell", "eval"), names)
+        assert re.fullmatch(about, str(shown))
 
 
 @walked
 def test_claims_are_asserted(path: Path) -> None:
-    assert any(isinstance(node, ast.Assert) for node in parsed(path))
+    assert any(
+        isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr == "claims")
+        for node in parsed(path)
+    )
 
 
 @each
