@@ -1,6 +1,6 @@
 """Measure the time to first token of a whole model: nothing graphed, the encoder, all, and the cache warm.
 
-One model with random weights. Four ways of running it are compared batch by batch, in turn; a batch
+One model with random weights. The ways of running it (see `ways`) are compared batch by batch, in turn; a batch
 is as many requests of the traffic as the concurrency says, answered together. Besides, the first tokens
 of a prompt that replays and of one over every budget, each alone and in turn: the jitter. What the
 encoder gives is proven in every way before it is timed; see `proving`.
@@ -27,7 +27,7 @@ from encgraph.model_runner.runner import ModelRunner
 from encgraph.results import Interrupted, Latency, Measurement
 from encgraph.systems import Progress, Setting
 from encgraph.traffic import Traffic
-from encgraph.ways import GATES, WARM, Bench, Graphed
+from encgraph.ways import WARM, Bench, Graphed
 
 JITTER = "jitter"
 STAGES = ("preprocessing_ms", "encode_ms", "scatter_ms", "prefill_ms")
@@ -74,7 +74,7 @@ def run(
     )
     lines: list[Measurement] = []
     with ExitStack() as stack:
-        runners = {name: stack.enter_context(bench.runner(gates)) for name, gates in GATES.items()}
+        runners = {way: stack.enter_context(bench.runner(way)) for way in bench.ways}
         try:
             for made in _lines(bench, runners, progress):
                 lines += made  # part by part, so that an interrupt leaves those before it

@@ -195,7 +195,7 @@ def first_tokens(lines: Sequence[Measurement]) -> Shown:
             title="Time to first token is not on record yet",
             note="`encgraph bench --first-token` measures it on a machine with a card",
         )
-    rows = tuple(_first_token(m) for m in found)
+    rows = tuple(_first_token(m) for m in sorted(found, key=_concurrency))
     where = found[0].environment
     columns = (
         *("", "requests a batch", "first token, p50", "first token, p99"),
@@ -206,6 +206,10 @@ def first_tokens(lines: Sequence[Measurement]) -> Shown:
     note = f"{found[0].encoder} on {where.gpu or where.cpu}, torch {where.torch}, {where.utc[:10]}"
     note += f"; {batches} batches of {found[0].traffic}"
     return Shown(title="Time to first token, wall clock", columns=columns, rows=rows, note=note)
+
+
+def _concurrency(line: Measurement) -> float:
+    return line.numbers["concurrency_count"]
 
 
 def _first_token(line: Measurement) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The ways of running one model that are compared by their first token: what is graphed, and how.
 
 Graphs run the encoder as a strategy does: its budgets, its packing, its body. Without graphs the encoder
-runs eager, its attention packed and its block plain.
+runs eager, its attention packed and its block plain; where the strategy's block is not, eager runs that
+too, so that what graphs give and what the body gives can be told apart.
 """
 
 from collections.abc import Sequence
@@ -25,11 +26,13 @@ from encgraph.traffic import Traffic
 
 GATES = {
     "eager": Gates(eager_only=True, timing=True),
+    "eager_same_body": Gates(eager_only=True, timing=True),
     "encoder_graphs": Gates(decoder_graphs=False, timing=True),
     "all_graphs": Gates(timing=True),
 }
 WARM = "cache_warm"
 """All graphs, every item in the cache already."""
+PLAIN, SAME_BODY = list(GATES)[:2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +68,15 @@ class Bench:
         asked += [loads.tokens([sizes.item(grid, rule)]) for grid in self.extremes]
         return max(asked) + self.load.text_tokens + self.load.new_tokens
 
-    def runner(self, gates: Gates) -> ModelRunner:
-        """The model under some gates, not captured yet."""
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """All but the cache's; eager in the strategy's body only where that is not the plain one."""
+        strategy = self.graphed.strategy
+        own = strategy.compiled or strategy.fused
+        return tuple(way for way in GATES if own or way != SAME_BODY)
+
+    def runner(self, way: str) -> ModelRunner:
+        """The model run in one way, not captured yet."""
         options = Options(
             backend=self.setting.backend,
             attention=self.setting.attention,
@@ -78,9 +88,9 @@ class Bench:
             model=self.model,
             size=self.setting.size,
             plan=self.graphed.plan,
-            gates=gates,
+            gates=GATES[way],
             options=options,
-            encoder=None if gates.eager_only else self._encoder(),
+            encoder=None if way == PLAIN else self._encoder(),
             packer=systems.packer(self.graphed.strategy, self.setting),
         )
 

@@ -93,8 +93,8 @@ def test_a_wrong_encoder_is_named_and_nothing_is_timed(monkeypatch: pytest.Monke
     assert not any(m.latency for lines in timed for m in lines)
 
 
-def graphed_runner(strategy: Strategy, priced: Costs) -> ModelRunner:
-    bench = ways.Bench(
+def bench_of(strategy: Strategy, priced: Costs) -> ways.Bench:
+    return ways.Bench(
         model=models.named("qwen3-vl-tiny", device="cpu", dtype=torch.float32),
         traffic=requests((image(16, 16),)),
         setting=reference(costs=priced, largest=64),
@@ -102,7 +102,10 @@ def graphed_runner(strategy: Strategy, priced: Costs) -> ModelRunner:
         load=SMALL,
         environment=meters.environment("float32", "cpu"),
     )
-    return bench.runner(ways.GATES["encoder_graphs"])
+
+
+def graphed_runner(strategy: Strategy, priced: Costs) -> ModelRunner:
+    return bench_of(strategy, priced).runner("encoder_graphs")
 
 
 def test_graphs_pack_by_the_rule_of_their_strategy() -> None:
@@ -123,6 +126,16 @@ def test_graphs_run_the_body_of_their_strategy() -> None:
             buffers = encoder.buffers(capacity, torch.device("cpu"), torch.float32)
             assert ("offsets" in buffers) == (strategy.metadata == "host")
             assert ("attention" in buffers) == (strategy.slabs == "shared")
+
+
+def test_eager_runs_the_strategys_body_too_where_that_is_not_the_plain_one() -> None:
+    compiled = bench_of(replace(strategies.ENCGRAPH_PLAIN, compiled=True), costs.modelled(TINY))
+    assert compiled.ways == ("eager", "eager_same_body", "encoder_graphs", "all_graphs")
+    for way in compiled.ways:
+        with compiled.runner(way) as runner:
+            assert runner.encoders is not None
+            assert runner.encoders.encoder.spec.compiled is (way != "eager")
+            assert runner.gates.eager_only is way.startswith("eager")
 
 
 def test_a_run_cut_short_has_every_concurrency_and_its_batches_were_kept_as_they_came() -> None:
