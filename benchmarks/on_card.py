@@ -59,6 +59,11 @@ STEPS = (
         f"-m encgraph record --encoder {ENCODER} --body fused --attention ATTENTION --out data",
     ),
     _step(
+        "record_2b",
+        150,
+        "-m encgraph record --encoder qwen3-vl-2b --body fused --attention ATTENTION --out data",
+    ),
+    _step(
         "record_plain",
         150,
         f"-m encgraph record --encoder {ENCODER} --body plain --attention ATTENTION --out data",
