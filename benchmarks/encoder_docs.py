@@ -13,11 +13,13 @@ from encoder_rows import CHOICES, EXPERIMENT
 from encgraph import sizes, store
 from encgraph.checks import suite
 from encgraph.encoders import inputs, pixels, registry
+from encgraph.published.tiles import EDGE_TILES, RATIO_TILES
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
 
 PAGE = Path(__file__).parents[1] / "docs" / "encoders.md"
 CARD = "h200"
+PICTURES = ((640, 480), (1000, 1000), (4000, 1000))
 LAYOUTS = {
     "packed": (
         "patches of all items end to end, told apart by offsets",
@@ -46,6 +48,19 @@ from a seed, or those of a saved model through `registry.from_pretrained`.
 
 {families}
 
+## Images cut into tiles
+
+The processors of InternVL, Idefics3 and SmolVLM cut a picture into squares of the tower's resolution and add one
+of the whole: InternVL in the grid of at most {ratio} nearest in ratio, the others with {edge} along the longer side.
+Planning counts tiles from a file's header as the processors do, and `inputs.from_files` has the pixels cut by the
+processor itself (`tests/test_cut_images.py` compares). A saved model's processor may state other numbers.
+
+{tiles}
+
+A tile is a slot of a graph and a segment of its item. So a budget holds one picture of many tiles or several of
+few, and `budgets.auto` has the largest picture and its halves down to one tile. A table of tokens gives each item
+as few tiles as have them; a request list of patch grids is refused, since it does not say how many.
+
 ## What is proven where
 
 On a CPU, in float32, by the suite (`tests/test_encoder_table.py`): those of the {checks} checks that apply, of
@@ -56,7 +71,7 @@ On a card, at one real size a family in bfloat16, by `benchmarks/encoder_table.p
 passed of those that apply, the worst error of a replay and what was allowed, seconds and bytes of three
 graphs, and how many times faster than the best eager forward {counts} typical items are; what is timed is
 proven first, as the bench does. The graphs fit the items exactly: what padding costs depends on the plan, not
-on the encoder.
+on the encoder. An item of InternVL, Idefics3 or SmolVLM is one tile here.
 
 {measured}
 
@@ -127,6 +142,17 @@ def page(rows: Sequence[Measurement]) -> str:
             ("family", "size", "checks", "worst error", "capture", "bytes", "1", "8", "32"),
             (_measured(family, rows) for family in registry.FAMILIES),
         ),
+        tiles=_table(
+            (
+                "size",
+                "tokens a tile",
+                *(f"tiles of {wide} x {high}" for wide, high in PICTURES),
+                "most tiles",
+            ),
+            (_tiles(size) for size in sizes.SIZES.values() if size.rule.is_cut),
+        ),
+        ratio=RATIO_TILES,
+        edge=EDGE_TILES,
         failed=_failed(rows),
         near=_table(("size", "transformers", "untouched, bfloat16", "ours, bfloat16"), _near()),
         checks=len(suite.NAMES),
@@ -186,6 +212,13 @@ def _failed(rows: Sequence[Measurement]) -> str:
         if failed:
             lines.append(f"* Failed at `{row.encoder}`: `{'`, `'.join(failed)}`.")
     return "\n".join(lines) if lines else "No check failed."
+
+
+def _tiles(size: EncoderSize) -> tuple[str, ...]:
+    """Size, tokens of a tile, and tiles of pictures of three sizes and of the largest."""
+    counts = [sizes.image_grid(*sides, size.rule).t for sides in PICTURES]
+    cells = (size.rule.slot_tokens, *counts, size.rule.max_tiles)
+    return (f"`{size.name}`", *(str(cell) for cell in cells))
 
 
 def _near() -> Iterable[tuple[str, ...]]:

@@ -198,16 +198,24 @@ def auto(target: Target) -> Plan:
 
 
 def _by_items(target: Target) -> Plan:
-    """Double the items of a replay, where every item takes as large a slot as the next."""
+    """Double the items of a replay, where every item takes as large a slot as the next.
+
+    Where an item takes up to so many tiles, halve that down to one as well.
+    """
     rule = target.size.rule
-    one = sizes.capacity(rule.max_tokens, rule, items=1)
-    most = max(1, REASONABLE_PATCHES // one.patches)
-    counts = [2**i for i in range(most.bit_length())]
-    graphs = [sizes.capacity(count * one.tokens, rule, items=count) for count in counts]
-    reasons = [
-        f"{graph.tokens} tokens: {graph.items} items of up to {one.patches} patches"
-        for graph in graphs
+    one = sizes.capacity(rule.slot_tokens, rule, items=1)
+    most, whole = max(1, REASONABLE_PATCHES // one.patches), rule.max_tiles
+    counts = {-(-whole // 2**i) for i in range(whole.bit_length() + 1)}
+    counts |= {whole * 2**i for i in range(most.bit_length())}
+    graphs = [
+        sizes.capacity(count * one.tokens, rule, items=count)
+        for count in sorted(counts)
+        if count <= most
     ]
+    what = f"items of up to {one.patches} patches"
+    if rule.is_cut:
+        what = f"tiles of {one.patches} patches, of which an image takes up to {whole}"
+    reasons = [f"{graph.tokens} tokens: {graph.items} {what}" for graph in graphs]
     return target.plan(graphs, reasons)
 
 

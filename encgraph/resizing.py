@@ -5,9 +5,10 @@ Every rule is a function of one literal table, `RESIZES`, named by `rules.TokenR
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from encgraph.errors import require
-from encgraph.rules import MAX_ASPECT, Grid, TokenRule
+from encgraph.rules import MAX_ASPECT, Grid, TokenRule, with_whole
 
 REFUSED = "the processor refuses such an image; crop or pad it"
 
@@ -31,6 +32,9 @@ def _check_aspect(width: int, height: int, given: str) -> None:
 def image_grid(width: int, height: int, rule: TokenRule) -> Grid:
     """Grid of an image after the processor's resize; see `rules.TokenRule.resize`.
 
+    Where images are cut, `t` counts tiles, the one of the whole included, and `h` and `w` are those
+    of each.
+
     Args:
         width: Pixels, after EXIF orientation; the length of an item of a "length" rule.
         height: Pixels, after EXIF orientation.
@@ -41,7 +45,8 @@ def image_grid(width: int, height: int, rule: TokenRule) -> Grid:
             a "longest_edge" rule shrinks to nothing.
 
     Source:
-        The image processors of transformers: qwen2_vl, glm4v, pixtral and siglip2.
+        The image processors of transformers: qwen2_vl, glm4v, pixtral, siglip2, got_ocr2 (of
+        InternVL), idefics3 and smolvlm.
 
     >>> from encgraph.published.qwen_vl import QWEN3_VL_RULE
     >>> image_grid(640, 480, QWEN3_VL_RULE)
@@ -124,6 +129,45 @@ def _fixed(width: int, height: int, rule: TokenRule) -> Grid:
     return Grid(1, side, side)
 
 
+def _ratio_tiles(width: int, height: int, rule: TokenRule) -> Grid:
+    """The canvas of tiles nearest in ratio; of equal ones the largest that is half covered."""
+    _check_sides(width, height)
+    ratio, best, least = width / height, 1, math.inf
+    for wide, high in _canvases(rule.tiles):
+        off = abs(ratio - wide / high)
+        covered = width * height > 0.5 * rule.max_pixels * wide * high
+        if off < least or (off == least and covered):
+            best, least = wide * high, off
+    return _fixed(width, height, rule)._replace(t=with_whole(best))
+
+
+@cache
+def _canvases(most: int) -> list[tuple[int, int]]:
+    """Every (tiles across, tiles down) of at most so many, few first."""
+    sides = range(1, most + 1)
+    every = [(wide, high) for wide in sides for high in sides if wide * high <= most]
+    return sorted(every, key=lambda sides: sides[0] * sides[1])
+
+
+def _edge_tiles(width: int, height: int, rule: TokenRule) -> Grid:
+    """The longer side to whole tiles, then the shorter up to whole tiles."""
+    _check_sides(width, height)
+    side = math.isqrt(rule.max_pixels)
+    for even in (True, False):
+        width, height = _longer_side(width, height, rule.tiles * side, even=even)
+    return _fixed(width, height, rule)._replace(
+        t=with_whole(-(-width // side) * -(-height // side))
+    )
+
+
+def _longer_side(width: int, height: int, longer: int, *, even: bool) -> tuple[int, int]:
+    """Sides after the longer becomes so many pixels, the shorter rounded down, or up to even ones."""
+    ratio = width / height
+    shorter = int(longer / ratio) if width >= height else int(longer * ratio)
+    shorter = max(1, shorter + shorter % 2 if even else shorter)
+    return (longer, shorter) if width >= height else (shorter, longer)
+
+
 def _patch_limit(width: int, height: int, rule: TokenRule) -> Grid:
     """The largest scale, to 1e-5, whose patches fit; sides rounded up to patches."""
     _check_sides(width, height)
@@ -155,6 +199,8 @@ RESIZES: Mapping[str, Callable[[int, int, TokenRule], Grid]] = {
     "smart": _smart_image,
     "longest_edge": _longest_edge,
     "fixed": _fixed,
+    "ratio_tiles": _ratio_tiles,
+    "edge_tiles": _edge_tiles,
     "patch_limit": _patch_limit,
     "length": _length,
 }

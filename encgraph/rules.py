@@ -18,7 +18,9 @@ from encgraph.records import Modality
 MAX_ASPECT = 200
 """Longer over shorter side; a processor of a "smart" rule refuses anything beyond, others do not."""
 Setting = int | float | bool | str
-Resize = Literal["smart", "longest_edge", "fixed", "patch_limit", "length"]
+Resize = Literal[
+    "smart", "longest_edge", "fixed", "ratio_tiles", "edge_tiles", "patch_limit", "length"
+]
 
 
 class Grid(NamedTuple):
@@ -27,6 +29,11 @@ class Grid(NamedTuple):
     t: int
     h: int
     w: int
+
+
+def with_whole(tiles: int) -> int:
+    """Tiles that an image cut into so many has, with the one of the whole: none if it is not cut."""
+    return tiles + (tiles > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +46,8 @@ class TokenRule:
     min_pixels: int
     """Of an image; for "length", the shortest item."""
     max_pixels: int
-    """Of an image; for "length", the longest item; for "fixed" all there are, both limits alike."""
+    """Of an image; for "length", the longest item; for "fixed" all there are, both limits alike; so
+    too of a tile, where images are cut."""
     video_min_pixels: int = 0
     """Lower limit on frames x height x width of a clip."""
     video_max_pixels: int = 0
@@ -49,13 +57,20 @@ class TokenRule:
     resize: Resize = "smart"
     """"smart": sides to multiples of patch x merge, the area within limits (Qwen, GLM).
     "longest_edge": shrink until both sides are at most the root of `max_pixels`, round up (Pixtral).
-    "fixed": always the square of `max_pixels`, whatever comes in (SigLIP, CLIP, audio, tiles).
+    "fixed": always the square of `max_pixels`, whatever comes in (SigLIP, CLIP, Gemma 3).
+    "ratio_tiles": cut into squares of `max_pixels`, in the grid of at most `tiles` whose sides have
+    the ratio nearest to the image's, and the whole of it in one more where it is cut (InternVL).
+    "edge_tiles": the longer side to `tiles` such squares, the shorter to as many as hold it, and the
+    whole in one more (Idefics3, SmolVLM).
     "patch_limit": the largest scale whose patches, sides rounded up, are at most `max_pixels` over
     patch squared (NaFlex). "length": one row as long as the item (text)."""
+    tiles: int = 1
+    """Most tiles of an image ("ratio_tiles") or of its longer side ("edge_tiles"), the one of the
+    whole not counted."""
     image_frames: int = 1
     """Frames as which an image counts towards the area; 2 where the processor doubles it first."""
     prefix: int = 0
-    """Patches before those of the grid: class and register tokens."""
+    """Patches before those of the grid, or of each tile: class and register tokens."""
     prefix_tokens: int = 0
     """Output tokens before those of the grid."""
     pooled: bool = False
@@ -75,13 +90,23 @@ class TokenRule:
 
     @property
     def min_tokens(self) -> int:
-        """Tokens of the smallest image."""
+        """Tokens of the smallest image; where images are cut, of one tile."""
         return self.tokens(self._limit(self.min_pixels, up=True))
 
     @property
     def max_tokens(self) -> int:
         """Tokens of the largest image."""
-        return self.tokens(self._limit(self.max_pixels, up=False))
+        return self.max_tiles * self.tokens(self._limit(self.max_pixels, up=False))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether an image may come as several tiles, each a segment and a slot of its own."""
+        return self.resize in ("ratio_tiles", "edge_tiles")
+
+    @property
+    def max_tiles(self) -> int:
+        """Tiles of the largest image, the one of the whole included; 1 where none is cut."""
+        return with_whole(self.tiles**2 if self.resize == "edge_tiles" else self.tiles)
 
     def longest_side(self, pixels: int) -> int:
         """Patches along the root of an area; "longest_edge" rounds up as its processor does."""
@@ -90,7 +115,7 @@ class TokenRule:
 
     def patches(self, grid: Grid) -> int:
         """Patches of an item with this grid."""
-        return grid.t * grid.h * grid.w + self.prefix
+        return grid.t * (grid.h * grid.w + self.prefix)
 
     def tokens(self, cells: int) -> int:
         """Output tokens, before any pooling, of an item whose grid has so many merged cells."""
@@ -98,13 +123,14 @@ class TokenRule:
 
     @property
     def slot_tokens(self) -> int:
-        """Tokens a graph sets aside for an item however few it has; 0 where items lie end to end."""
+        """Tokens of a slot: what a graph sets aside for an item however few it has, or for each of
+        its tiles; 0 where items lie end to end."""
         slotted = self.resize == "patch_limit" or self.min_pixels == self.max_pixels
-        return self.max_tokens if slotted else 0
+        return self.max_tokens // self.max_tiles if slotted else 0
 
     def _limit(self, pixels: int, *, up: bool) -> int:
         """Merged cells in an area: whole sides where both are the root of it, else by area."""
-        if self.resize in ("fixed", "longest_edge"):
+        if self.is_cut or self.resize in ("fixed", "longest_edge"):
             return max(1, self.longest_side(pixels) // self.merge) ** 2
         if self.resize == "length":
             return pixels
@@ -121,7 +147,8 @@ class EncoderSize:
     """A key of `encoders.registry.FAMILIES`."""
     layout: str
     """"packed": items lie end to end in one sequence, told apart by offsets. "ragged": one padded
-    row an item. "fixed": one row an item, all equal. "text": packed sequences of symbols."""
+    row an item. "fixed": slots all equal, an item takes one or several. "text": packed sequences of
+    symbols."""
     depth: int
     hidden: int
     intermediate: int

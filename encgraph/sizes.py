@@ -66,7 +66,7 @@ def near_square_grid(tokens: int, rule: TokenRule) -> Grid:
     """Legal image grid nearest to a square with at least this many tokens.
 
     Among heights from the root down to three quarters of it, the one whose product overshoots
-    least. Tokens under the rule's minimum give the minimum.
+    least. Tokens under the rule's minimum give the minimum. Of tiles, as few as hold the tokens.
 
     >>> near_square_grid(300, QWEN3_VL_RULE)
     Grid(t=1, h=30, w=40)
@@ -74,6 +74,8 @@ def near_square_grid(tokens: int, rule: TokenRule) -> Grid:
     require(tokens >= 1, f"tokens must be at least 1, got {tokens!r}")
     low, top = rule.min_tokens, rule.max_tokens
     require(tokens <= top, f"tokens must be at most {top} for one image, got {tokens!r}")
+    if rule.is_cut:
+        return _tiles(tokens, rule)
     if rule.resize in ("fixed", "length"):
         return image_grid(
             max(tokens, low), 1 if rule.resize == "length" else max(tokens, low), rule
@@ -84,6 +86,12 @@ def near_square_grid(tokens: int, rule: TokenRule) -> Grid:
         range(_lowest(cells, root, rule), root + 1), key=lambda h: (-(-cells // h) * h, root - h)
     )
     return Grid(1, high * rule.merge, -(-cells // high) * rule.merge)
+
+
+def _tiles(tokens: int, rule: TokenRule) -> Grid:
+    """As few tiles as have so many tokens, though no image may be cut into just as many."""
+    side = rule.longest_side(rule.max_pixels)
+    return Grid(-(-tokens // rule.slot_tokens), side, side)
 
 
 def _lowest(cells: int, root: int, rule: TokenRule) -> int:
@@ -103,10 +111,10 @@ def item(
     height: int = 0,
     modality: Modality | None = None,
 ) -> Item:
-    """Sizes of an item from its grid; attention runs within each temporal step.
+    """Sizes of an item from its grid; attention runs within each temporal step, or tile.
 
     Args:
-        grid: Patches along time, height and width.
+        grid: Patches along time, height and width; along tiles where the rule cuts images.
         rule: The processor's rule.
         request: Index of the request it belongs to.
         width: Source pixels; 0 means the grid's own.
@@ -114,14 +122,14 @@ def item(
         modality: None means a clip where there is more than one temporal step, else the rule's. A
             clip of two frames has one step, so it must be said to be a clip.
     """
-    patches = rule.patches(grid)
+    patches, steps = rule.patches(grid), 1 if rule.is_cut else grid.t
     return Item(
-        modality=modality or (rule.modality if grid.t == 1 else Modality.VIDEO),
+        modality=modality or (rule.modality if steps == 1 else Modality.VIDEO),
         tokens=rule.tokens(grid.t * grid.h * grid.w // rule.merge_area),
         patches=patches,
         segments=grid.t,
         longest_segment=grid.h * grid.w + rule.prefix,
-        frames=grid.t,
+        frames=steps,
         width=width or grid.w * rule.patch,
         height=height or grid.h * rule.patch,
         request=request,
@@ -129,7 +137,9 @@ def item(
 
 
 def item_of(tokens: int, rule: TokenRule) -> Item:
-    """An item known by its tokens alone: as many patches as those need, in one segment."""
+    """An item known by its tokens alone: as many patches as those need, in one segment or in tiles."""
+    if rule.is_cut:
+        return item(_tiles(tokens, rule), rule)
     cells = max(1, tokens - rule.prefix_tokens)
     return Item(tokens=tokens, patches=cells * rule.merge_area + rule.prefix)
 
@@ -145,8 +155,9 @@ def capacity(
 ) -> Capacity:
     """Capacity of a token budget; what is not given is the worst case that fits it.
 
-    Where every item takes a slot of its own (`TokenRule.slot_tokens`), the budget is rounded down to
-    whole slots, at least one, and holds as many items as that; `items` and the rest follow.
+    Where every item takes slots of its own (`TokenRule.slot_tokens`), the budget is rounded down to
+    whole slots, at least one, and holds as many items as that, fewer where an item takes several
+    slots; `items` and the rest follow.
 
     Args:
         tokens: The token budget.
@@ -205,8 +216,8 @@ def _check_capacity(capacity: Capacity, rule: TokenRule) -> None:
 
 def _slotted_capacity(tokens: int, rule: TokenRule) -> Capacity:
     each, side = rule.slot_tokens, rule.longest_side(rule.max_pixels)
-    fixed = rule.resize == "fixed"
-    rows = rule.patches(Grid(1, side, side) if fixed else Grid(1, 1, each * rule.merge_area))
+    square = rule.is_cut or rule.resize == "fixed"
+    rows = rule.patches(Grid(1, side, side) if square else Grid(1, 1, each * rule.merge_area))
     count = max(1, tokens // each)
     return Capacity(
         tokens=count * each,

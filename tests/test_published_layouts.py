@@ -17,6 +17,7 @@ from encgraph.encoders import (
     text_families,
     whisper,
 )
+from encgraph.records import Modality
 
 FAMILIES = {
     "siglip": siglip.FAMILY,
@@ -81,7 +82,9 @@ def test_every_family_has_a_size_for_laptops():
 def test_the_rule_and_the_slot_agree(name):
     size = SIZES[name]
     slot = FAMILIES[size.family].slot_of(size)
-    assert slot.rows == size.rule.max_tokens == size.rule.min_tokens
+    assert slot.rows == size.rule.slot_tokens == size.rule.min_tokens
+    if size.rule.modality is Modality.IMAGE:
+        assert slot.rows * slot.most == size.rule.max_tokens
     assert slot.patches == size.rule.patches(slot.grid)
     assert slot.modality == size.rule.modality
 
@@ -90,5 +93,5 @@ def test_the_rule_and_the_slot_agree(name):
 def test_planning_and_encoder_agree_on_capacities(name):
     size, encoder = SIZES[name], CASES[name].build()
     for tokens in (encoder.slot.rows, 5 * encoder.slot.rows + 1):
-        if size.rule.resize == "fixed":
+        if size.rule.resize != "length":
             assert sizes.capacity(tokens, size.rule, items=99) == encoder.capacity(tokens)

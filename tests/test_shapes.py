@@ -3,9 +3,10 @@ from itertools import pairwise
 import numpy as np
 from planning_examples import MODELLED, TARGET, batches, clip, images
 
+from encgraph import sizes
 from encgraph.fitting import shapes, sweep
 from encgraph.fitting.bulk import Batches
-from encgraph.fitting.shapes import Rung, Shape
+from encgraph.fitting.shapes import Rung, Shape, Target
 
 TWO = Shape((Rung(1, 1, 0), Rung(8, 8, 400)))
 
@@ -42,6 +43,20 @@ def test_offered_caps_cover_the_largest_batch() -> None:
         caps = [rung.items for rung in shape.rungs]
         assert all(a < b for a, b in pairwise(caps))
     assert max(shape.rungs[-1].items for shape in offers) == 7
+
+
+def test_offered_ladders_hold_every_segment_of_a_batch_of_many_tiles() -> None:
+    rule = sizes.named("internvl3-2b").rule
+    request = [sizes.item_of(tokens, rule) for tokens in (3328, 256)]
+    counted = Batches.of([request, request[:1], request[1:]])
+    target = Target(size=sizes.named("internvl3-2b"))
+    offers = shapes.offered(counted, np.ones(len(counted.sizes)))
+    for shape in [offer for offer in offers if offer.rungs[-1].items == 2]:
+        plan = shape.plan([[4096]] * len(shape.rungs), target)
+        outcome = sweep.pack(counted, plan, costs=MODELLED, rule="ascending")
+        given, beyond = shape.split(outcome, np.ones(3), target, MODELLED)
+        assert sorted(int(t) for bins in given for t in bins.tokens) == [256, 3328, 3584]
+        assert beyond == 0.0
 
 
 def test_a_reason_says_how_often_and_how_full() -> None:

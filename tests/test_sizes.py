@@ -221,7 +221,9 @@ def test_a_budget_of_slots_holds_as_many_items_however_few_tokens_they_have(name
         assert (held.tokens, held.items) == (count * rule.slot_tokens, count)
         least = sizes.item(sizes.near_square_grid(1, rule), rule)
         most = sizes.item(sizes.near_square_grid(rule.max_tokens, rule), rule)
-        assert held.holds(Load.of([least, *[most] * (count - 1)]))
+        several = (count - 1) // rule.max_tiles
+        assert held.holds(Load.of([least, *[most] * several]))
+        assert held.holds(Load.of([least] * count))
         assert not held.holds(Load.of([least] * (count + 1)))
 
 

@@ -1,6 +1,7 @@
 """Strips: each family takes, sizes and refuses them as its processor in transformers does."""
 
 import math
+from typing import get_args
 
 import pytest
 from PIL import Image
@@ -17,7 +18,7 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from encgraph import sizes
-from encgraph.rules import TokenRule
+from encgraph.rules import Resize, TokenRule
 from encgraph.sizes import Grid
 
 STRIPS = [(4000, 10), (10, 4000)]
@@ -51,8 +52,8 @@ def processed(name: str, sides: tuple[int, int]) -> Grid:
         return Grid(*made["image_grid_thw"][0].tolist())
     if "spatial_shapes" in made:
         return Grid(1, *made["spatial_shapes"][0].tolist())
-    high, wide = made["pixel_values"].shape[-2:]
-    return Grid(1, high // patch, wide // patch)
+    tiles = made["pixel_values"].flatten(0, -4)
+    return Grid(len(tiles), *(side // patch for side in tiles.shape[-2:]))
 
 
 def _made(name, image, rule: TokenRule):
@@ -69,6 +70,8 @@ def _made(name, image, rule: TokenRule):
         processor = Siglip2ImageProcessorPil(patch_size=patch, max_num_patches=most)
     elif name in ("clip-vit-l-14", "dinov2-large"):
         processor = SQUARE[name](size={"shortest_edge": side}, crop_size=square)
+    elif name == "internvl3-2b":
+        processor = GotOcr2ImageProcessorPil(size=square, crop_to_patches=True)
     elif name in ("idefics3-8b", "smolvlm2-2.2b"):
         processor = SQUARE[name](
             size={"longest_edge": 4 * side}, max_image_size={"longest_edge": side}
@@ -119,4 +122,4 @@ def test_a_line_that_would_shrink_to_no_pixels_is_refused_by_name(sides):
 
 def test_every_kind_of_resize_of_images_is_among_them():
     kinds = {sizes.named(name).rule.resize for name in NAMES}
-    assert kinds == {"smart", "longest_edge", "patch_limit", "fixed"}
+    assert kinds == set(get_args(Resize)) - {"length"}

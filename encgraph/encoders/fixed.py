@@ -6,7 +6,7 @@ encoder for another resolution is another instance, with graphs of its own.
 
 Accounting: tokens are the output rows an item yields (pooled: those before, one row a slot comes out),
 patches the positions its slots attend over (class and register tokens included), segments its slots.
-A token budget holds `tokens // rows of a slot` slots.
+A token budget holds `tokens // rows of a slot` slots, and so as many items of one slot.
 
 Shape legend: M slots, N slots in use, R output rows a slot, W width.
 """
@@ -54,7 +54,7 @@ class Slot:
     """What 8-bit pixels go through; None where only floats are taken."""
 
 
-def image_slot(size: EncoderSize, *, most: int = 1) -> Slot:
+def image_slot(size: EncoderSize) -> Slot:
     """One square image, or tile of one, at the resolution of a size's rule."""
     rule = size.rule
     resolution = math.isqrt(rule.max_pixels)
@@ -66,7 +66,7 @@ def image_slot(size: EncoderSize, *, most: int = 1) -> Slot:
         widths=(size.out,),
         grid=grid,
         rule=rule,
-        most=most,
+        most=rule.max_tiles,
         normalisation=pixels.NORMALISATIONS.get(size.family),
     )
 
@@ -160,7 +160,7 @@ class Fixed:
         )
 
     def capacity(self, tokens: int) -> Capacity:
-        """Capacity of a token budget: as many whole slots as it holds, each of them an item.
+        """Capacity of a token budget: as many whole slots as it holds, at most each an item.
 
         Raises:
             ValueError: If it holds no slot.

@@ -8,7 +8,8 @@ Tiles that the processor pads to fill a batch are no items here; leave them out.
 """
 
 import math
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,10 +24,9 @@ from transformers.models.smolvlm.modeling_smolvlm import SmolVLMConnector, SmolV
 
 from encgraph.encoders import faces, fixed, saved
 from encgraph.encoders.fixed_family import FixedFamily, saved_size
+from encgraph.published import tiles
 from encgraph.sizes import EncoderSize
 
-MAX_TILES = 17
-"""4 x 4 tiles and the whole image, the processors' default."""
 ONE_HEAD = {"num_attention_heads": 1, "num_key_value_heads": 1}
 """A head count that any width divides by; the text model is never built."""
 UNMASKED = "encgraph_unmasked"
@@ -144,8 +144,8 @@ def _smolvlm(config: SmolVLMConfig) -> TileFeatures:
 
 
 def size_of(config: Any, files: saved.Files) -> EncoderSize:
-    """Size of a saved model's tower and connector."""
-    return saved_size(
+    """Size of a saved model's tower and connector; its processor's file may say how images are cut."""
+    size = saved_size(
         config.vision_config,
         files,
         family=config.model_type,
@@ -153,6 +153,14 @@ def size_of(config: Any, files: saved.Files) -> EncoderSize:
         out=config.text_config.hidden_size,
         merge=config.scale_factor,
     )
+    return replace(size, rule=tiles.cut(size.rule, "edge_tiles", _along_an_edge(files.processor())))
+
+
+def _along_an_edge(processor: Mapping[str, Any]) -> int:
+    """Tiles of the longer side by a processor's file, or by the processors' default."""
+    edge = processor.get("size", {}).get("longest_edge")
+    tile = processor.get("max_image_size", {}).get("longest_edge")
+    return -(-edge // tile) if edge and tile else tiles.EDGE_TILES
 
 
 IDEFICS3 = FixedFamily(
@@ -165,7 +173,6 @@ IDEFICS3 = FixedFamily(
     config_type=Idefics3Config,
     prefixes=("model.",),
     is_whole=True,
-    slot_of=partial(fixed.image_slot, most=MAX_TILES),
 )
 SMOLVLM = FixedFamily(
     module_type=_smolvlm,
@@ -177,5 +184,4 @@ SMOLVLM = FixedFamily(
     config_type=SmolVLMConfig,
     prefixes=("model.",),
     is_whole=True,
-    slot_of=partial(fixed.image_slot, most=MAX_TILES),
 )

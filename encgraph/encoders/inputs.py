@@ -10,8 +10,11 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from encgraph import sizes
 from encgraph.encoders import pixels, samples
@@ -170,12 +173,52 @@ def _pixtral(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
     return read
 
 
+def _internvl(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
+    """Tiles in reading order, the whole image last."""
+    side = math.isqrt(rule.max_pixels)
+    processor = GotOcr2ImageProcessorPil(
+        size={"height": side, "width": side},
+        crop_to_patches=True,
+        max_patches=rule.tiles,
+        **options,
+    )
+    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
+
+
+def _idefics3(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
+    processor = Idefics3ImageProcessorPil(**_edges(rule), **options)
+    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
+
+
+def _smolvlm(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
+    processor = SmolVLMImageProcessorPil(**_edges(rule), **options)
+    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
+
+
+def _edges(rule: TokenRule) -> dict[str, Any]:
+    side = math.isqrt(rule.max_pixels)
+    return {
+        "size": {"longest_edge": rule.tiles * side},
+        "max_image_size": {"longest_edge": side},
+    }
+
+
+def _tiled(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
+    """Tiles stacked, in the order of the encoder's tokens."""
+    pixels_N = made["pixel_values"].flatten(0, -4)
+    side = rule.longest_side(rule.max_pixels)
+    return pixels_N, Grid(len(pixels_N), side, side)
+
+
 READERS: Mapping[str, Callable[[TokenRule, Mapping[str, Any]], Reader]] = {
     "qwen3-vl": _qwen,
     "qwen2.5-vl": _qwen,
     "qwen2-vl": _qwen,
     "glm4v": _glm,
     "pixtral": _pixtral,
+    "internvl": _internvl,
+    "idefics3": _idefics3,
+    "smolvlm": _smolvlm,
 }
 """How a family's processor makes pixels and grid of an image."""
 

@@ -5,7 +5,7 @@ shuffle, as the published models do.
 """
 
 import math
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,10 +14,8 @@ from transformers.models.internvl.modeling_internvl import InternVLMultiModalPro
 
 from encgraph.encoders import fixed, saved
 from encgraph.encoders.fixed_family import FixedFamily, saved_size
+from encgraph.published import tiles
 from encgraph.sizes import EncoderSize
-
-MAX_TILES = 13
-"""12 tiles and a thumbnail, the processor's default."""
 
 
 class InternVLFeatures(nn.Module):
@@ -80,8 +78,8 @@ def config_of(size: EncoderSize) -> InternVLConfig:
 
 
 def size_of(config: InternVLConfig, files: saved.Files) -> EncoderSize:
-    """Size of a saved model's tower and projector."""
-    return saved_size(
+    """Size of a saved model's tower and projector; its processor's file may say how images are cut."""
+    size = saved_size(
         config.vision_config,
         files,
         family="internvl",
@@ -90,6 +88,8 @@ def size_of(config: InternVLConfig, files: saved.Files) -> EncoderSize:
         merge=round(1 / config.downsample_ratio),
         prefix=1,
     )
+    most = files.processor().get("max_patches", tiles.RATIO_TILES)
+    return replace(size, rule=tiles.cut(size.rule, "ratio_tiles", most))
 
 
 FAMILY = FixedFamily(
@@ -101,5 +101,4 @@ FAMILY = FixedFamily(
     config_type=InternVLConfig,
     prefixes=("model.",),
     is_whole=True,
-    slot_of=partial(fixed.image_slot, most=MAX_TILES),
 )

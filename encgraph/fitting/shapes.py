@@ -50,6 +50,7 @@ class Rung:
 
     items: int
     frames: int
+    """Or segments, where there are more of them."""
     longest_segment: int
     """Patches; 0 for the whole budget."""
 
@@ -166,7 +167,7 @@ def _rung_of(batches: Batches, cap: int) -> Rung:
     rows = [row for row in batches.sizes if len(row) <= cap] or [(min(r),) for r in batches.sizes]
     return Rung(
         items=cap,
-        frames=max(sum(size[5] for size in row) for row in rows),
+        frames=max(sum(max(size[3], size[5]) for size in row) for row in rows),
         longest_segment=max(size[4] for row in batches.sizes for size in row),
     )
 

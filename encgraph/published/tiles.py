@@ -1,13 +1,37 @@
 """Sizes of towers with the projector into a text model: InternVL, Idefics3, SmolVLM and Gemma 3."""
 
+from dataclasses import replace
+
 from encgraph.published.images import BASE, LARGE, SO400M, TINY, TOY, square, tower
+from encgraph.rules import Resize, TokenRule
+
+RATIO_TILES = 12
+"""Most tiles of an image by InternVL's processor, which adds one of the whole."""
+EDGE_TILES = 4
+"""Tiles along the longer side by the processors of Idefics3 and SmolVLM, which add one of the whole."""
+
+
+def cut(rule: TokenRule, resize: Resize, tiles: int) -> TokenRule:
+    """The rule of images cut into squares of another rule."""
+    return replace(rule, resize=resize, tiles=tiles)
+
+
+def by_ratio(side: int, patch: int, *, merge: int, prefix: int = 0) -> TokenRule:
+    """Rule of the published InternVL models."""
+    return cut(square(side, patch, merge=merge, prefix=prefix), "ratio_tiles", RATIO_TILES)
+
+
+def by_edge(side: int, patch: int, *, merge: int) -> TokenRule:
+    """Rule of the published Idefics3 and SmolVLM models."""
+    return cut(square(side, patch, merge=merge), "edge_tiles", EDGE_TILES)
+
 
 INTERN_300M = (("attention_bias", True),)
 INTERNVL = (
     tower(
         "internvl-tiny",
         "internvl",
-        square(32, 8, merge=2, prefix=1),
+        by_ratio(32, 8, merge=2, prefix=1),
         shape=TINY,
         out=48,
         settings=INTERN_300M,
@@ -17,7 +41,7 @@ INTERNVL = (
     tower(
         "internvl3-2b",
         "internvl",
-        square(448, 14, merge=2, prefix=1),
+        by_ratio(448, 14, merge=2, prefix=1),
         shape=LARGE,
         out=1536,
         settings=INTERN_300M,
@@ -27,7 +51,7 @@ INTERNVL = (
     tower(
         "internvl3-8b",
         "internvl",
-        square(448, 14, merge=2, prefix=1),
+        by_ratio(448, 14, merge=2, prefix=1),
         shape=LARGE,
         out=3584,
         settings=INTERN_300M,
@@ -40,7 +64,7 @@ IDEFICS3 = (
     tower(
         "idefics3-tiny",
         "idefics3",
-        square(32, 8, merge=2),
+        by_edge(32, 8, merge=2),
         shape=TINY,
         out=48,
         parameters=29_984,
@@ -49,7 +73,7 @@ IDEFICS3 = (
     tower(
         "idefics3-8b",
         "idefics3",
-        square(364, 14, merge=2),
+        by_edge(364, 14, merge=2),
         shape=SO400M,
         out=4096,
         parameters=431_800_560,
@@ -58,7 +82,7 @@ IDEFICS3 = (
     tower(
         "smolvlm2-500m",
         "smolvlm",
-        square(512, 16, merge=4),
+        by_edge(512, 16, merge=4),
         shape=BASE,
         out=960,
         parameters=98_229_504,
@@ -67,7 +91,7 @@ IDEFICS3 = (
     tower(
         "smolvlm2-2.2b",
         "smolvlm",
-        square(384, 14, merge=3),
+        by_edge(384, 14, merge=3),
         shape=SO400M,
         out=2048,
         parameters=434_220_912,
@@ -76,7 +100,7 @@ IDEFICS3 = (
     tower(
         "smolvlm-tiny",
         "smolvlm",
-        square(48, 8, merge=3),
+        by_edge(48, 8, merge=3),
         shape=TINY,
         out=48,
         parameters=38_304,

@@ -162,10 +162,20 @@ def converted_grid(tokens: int, pixels_a_token: int, rule: TokenRule) -> Grid:
     >>> converted_grid(1196, 28 * 28, sizes.QWEN3_VL_RULE)
     Grid(t=1, h=60, w=62)
     """
+    return sizes.image_grid(*_picture(tokens, pixels_a_token, rule), rule)
+
+
+def _picture(tokens: int, pixels_a_token: int, rule: TokenRule) -> tuple[int, int]:
+    """Sides of a near-square picture of so many source tokens."""
     tokens = max(rule.min_tokens, round(tokens * pixels_a_token / rule.factor**2))
     high = round(math.sqrt(tokens))
-    wide = round(tokens / high)
-    return sizes.image_grid(wide * rule.factor, high * rule.factor, rule)
+    return round(tokens / high) * rule.factor, high * rule.factor
+
+
+def _converted(tokens: int, pixels_a_token: int, rule: TokenRule) -> _Shape:
+    """Grid of such a picture, with its sides where the grid does not give them."""
+    grid = converted_grid(tokens, pixels_a_token, rule)
+    return _Shape(grid, *_picture(tokens, pixels_a_token, rule)) if rule.is_cut else _Shape(grid)
 
 
 def _requests(drawn: _Draw, rule: TokenRule) -> tuple[tuple[Item, ...], ...]:
@@ -212,7 +222,7 @@ def _from_windows(profile: Profile, rule: TokenRule, count: int, rng: Generator)
         picks = np.asarray([place[t] for t in tokens])[_choose(shares, counts[mine].sum(), rng)]
         for request, part in zip(mine, np.split(picks, np.cumsum(counts[mine])[:-1]), strict=True):
             kinds[request] = part.tolist()
-    shapes = [_Shape(converted_grid(t, profile.pixels_a_token, rule)) for t in distinct]
+    shapes = [_converted(t, profile.pixels_a_token, rule) for t in distinct]
     return _Draw(counts.tolist(), [kind for part in kinds for kind in part], shapes)
 
 

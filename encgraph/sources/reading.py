@@ -259,8 +259,8 @@ def _table_notes(table: Table, asked: int, found: Found, size: EncoderSize) -> l
     given = sum(item.tokens for request in found.requests for item in request)
     rule, in_all = size.rule, f"{given} tokens in all for {asked} asked"
     if table.form == "tokens" and rule.modality is Modality.IMAGE:
-        grid = "the table has tokens, not sides: each image has a near-square legal grid"
-        notes.append(f"{grid}, {in_all}")
+        grid = "as few tiles as have them" if rule.is_cut else "a near-square legal grid"
+        notes.append(f"the table has tokens, not sides: each image has {grid}, {in_all}")
     elif table.form == "tokens" and given != asked:
         least = "every" if rule.min_pixels == rule.max_pixels else "the shortest"
         notes.append(

@@ -46,6 +46,11 @@ def _parsed(values: Any, rule: TokenRule) -> RequestList:
         isinstance(values, dict) and isinstance(values.get("requests"), list),
         "must be an object with 'requests', a list of requests, each a list of [h, w]",
     )
+    require(
+        not rule.is_cut,
+        "must not be of an encoder whose images are cut into tiles, since [h, w] does not say into how "
+        "many; give a CSV of sides",
+    )
     fit = values.get("fit_tokens", [])
     require(isinstance(fit, list), f"fit_tokens must be a list, got {fit!r}")
     for index, tokens in enumerate(fit):
