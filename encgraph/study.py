@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from encgraph import facts, graphs, measure, meters, profilers, regimes, systems
 from encgraph.checks import parity, poison
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
-from encgraph.measure import Recorder
+from encgraph.measure import Execute, Recorder
 from encgraph.records import Plan, Route
 from encgraph.report import advice
 from encgraph.results import Latency
@@ -47,8 +46,8 @@ class Options:
     planned: Plan | None = None
     """A plan to use instead of the strategy's own."""
     progress: Progress = systems.silent
-    expect: Callable[[float], None] = lambda seconds: None
-    """Told before anything runs about how many seconds all will take; off a card alone."""
+    expect: Callable[[Execute, int], None] = lambda eager, passes: None
+    """Given eager, and how often each request will run, before anything does."""
     observe: graphs.Observe = graphs.unobserved
     """Sees the steps of capture and of the one verified pass; what is measured goes unobserved."""
 
@@ -123,18 +122,9 @@ def _fitted_on_run(study: Study, plan: Plan) -> bool:
 
 
 def _forecast(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
-    """Off a card: time one request of middling weight, and say how long all passes will take."""
-    seen, tokens = study.traffic, study.gathered["traffic"].request_tokens
-    if study.setting.device.type == "cuda" or not tokens:
-        return
-    at = measure.middle(tokens)
-    one = slice(at, at + 1)
-    alone = replace(seen, requests=seen.requests[one], paths=seen.paths[one], arrivals_s=())
-    run = partial(runner.encoder.eager, next(systems.batches(alone, study.setting)))
+    """Let the caller say how long it will take."""
     passes = (2 if study.setting.dtype == torch.float32 else 3) + 2 * (1 + study.options.repeats)
-    study.options.expect(
-        measure.wall_ms(run, study.setting.device) * passes * sum(tokens) / tokens[at] / 1e3
-    )
+    study.options.expect(runner.encoder.eager, passes)
 
 
 def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:

@@ -197,10 +197,10 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
 
 def _attention(strategy: Strategy, setting: Setting) -> str:
     """The attention asked for; "auto" without captures of ours is the one that needs no measuring."""
-    name = setting.target(strategy).attention
-    if name == "auto" and strategy.plan in (None, "compile"):
-        return plain.first(setting.device, setting.dtype)
-    return name
+    name, measured = setting.target(strategy).attention, strategy.plan not in (None, "compile")
+    if name != "auto" or measured or setting.size.layout in ("fixed", "ragged"):
+        return name  # slots of one length have an attention of their own
+    return plain.first(setting.device, setting.dtype)
 
 
 def _check(strategy: Strategy, setting: Setting) -> None:

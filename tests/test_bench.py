@@ -119,6 +119,22 @@ def test_where_time_runs_out_what_was_timed_until_then_is_reported(lines):
         assert line.latency.samples == 2
 
 
+@pytest.mark.parametrize(
+    "name", ["siglip-tiny", "siglip2-naflex-tiny", "internvl-tiny", "pixtral-tiny", "bert-tiny"]
+)
+def test_every_layout_can_be_benched_with_and_without_graphs(name, tmp_path):
+    size = sizes.named(name)
+    table = tmp_path / "lengths.csv"
+    table.write_text("tokens\n30\n5\n")
+    source = "builtin:coco" if size.layout != "text" else str(table)
+    drawn = traffic.read(source, size, count=2 if size.layout != "text" else None)
+    setting = reference(size=size, fit_on=drawn.requests, largest=4096)
+    chosen = [strategies.EAGER_VARLEN, strategies.VLLM, strategies.ENCGRAPH_PLAIN]
+    found = bench.summaries(bench.run(drawn, chosen, setting, repeats=1))
+    assert all(line.numbers["proven_items_count"] >= 1 for line in found.values())
+    assert found["vllm"].numbers["replay_ratio"] == 1
+
+
 def test_no_strategy_is_refused(lines):
     with pytest.raises(ValueError, match="at least one strategy"):
         bench.run(traffic.read("builtin:coco", SIZE, count=1), [], lines[1])

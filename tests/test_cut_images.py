@@ -220,6 +220,7 @@ def test_a_list_of_patch_grids_is_refused_since_it_does_not_say_how_many_tiles(t
             10,
         ),
         ("smolvlm-tiny", {"size": {"longest_edge": 192}}, 17),
+        ("smolvlm-tiny", {"do_image_splitting": False}, 1),
     ],
 )
 def test_a_saved_processor_says_how_images_are_cut(name, stated, most, tmp_path):

@@ -1,5 +1,7 @@
 """Each packed family loads from a directory that transformers saved, whole model or tower alone."""
 
+import json
+
 import pytest
 import torch
 from helpers_families import PACKED, assert_same, batch, mixes
@@ -52,3 +54,22 @@ def test_limits_of_an_older_processor_file_are_read(tmp_path):
     file.write_text('{"min_pixels": 6272, "max_pixels": 1000000}')
     loaded = registry.from_pretrained(tmp_path / "saved", device="cpu", dtype=torch.float32)
     assert (loaded.size.rule.min_pixels, loaded.size.rule.max_pixels) == (6272, 1_000_000)
+
+
+@pytest.mark.parametrize("kept", ["apart", "together"])
+def test_limits_of_images_and_clips_are_those_of_the_saved_processors(kept, tmp_path):
+    saved("qwen3-vl-tiny", tmp_path / "saved")
+    image, clip = (
+        {"size": {"shortest_edge": low, "longest_edge": top}}
+        for low, top in ((65_536, 262_144), (4_096, 524_288))
+    )
+    files = {"preprocessor_config.json": image, "video_preprocessor_config.json": clip}
+    if kept == "together":  # as newer releases save a processor; an older file beside it is stale
+        both = {"image_processor": image, "video_processor": clip}
+        files = {"processor_config.json": both, "preprocessor_config.json": {"min_pixels": 1}}
+    for name, text in files.items():
+        (tmp_path / "saved" / name).write_text(json.dumps(text))
+    loaded = registry.from_pretrained(tmp_path / "saved", device="cpu", dtype=torch.float32)
+    rule = loaded.size.rule
+    assert (rule.min_pixels, rule.max_pixels) == (65_536, 262_144)
+    assert (rule.video_min_pixels, rule.video_max_pixels) == (4_096, 524_288)

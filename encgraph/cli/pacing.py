@@ -69,10 +69,17 @@ def log(text: str) -> None:
         output.note(text)
 
 
-def forewarn(expected_s: float) -> None:
-    """Before a run that will take long: about how long, and what makes it shorter."""
+def forewarn(expected_s: float, *, largest: str, largest_s: float) -> None:
+    """Before a run that will take long: about how long, what takes most of it, and what shortens it.
+
+    Args:
+        expected_s: Of the whole run.
+        largest: The item that takes longest, in words.
+        largest_s: What it takes of the run.
+    """
     if expected_s > LONG_S:
         output.note(
-            f"this run takes about {duration(expected_s)} on this CPU, by one request timed; fewer "
-            "requests (--count) or smaller photos take less, and a smaller --largest captures less"
+            f"this run takes about {duration(expected_s)} on this CPU, by two small items timed; the "
+            f"largest item ({largest}) takes about {duration(largest_s)} of it; fewer requests "
+            "(--count) or smaller photos take less, and a smaller --largest captures less"
         )

@@ -96,7 +96,7 @@ class Glm4v(PackedTower):
             out=config.out_hidden_size,
             position_side=config.image_size // config.patch_size,
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            rule=packed.saved_rule(GLM4V_RULE, config, files.processor()),
+            rule=packed.saved_rule(GLM4V_RULE, config, files),
             source=f"saved model {name!r}",
         )
 

@@ -153,7 +153,10 @@ def size_of(config: Any, files: saved.Files) -> EncoderSize:
         out=config.text_config.hidden_size,
         merge=config.scale_factor,
     )
-    return replace(size, rule=tiles.cut(size.rule, "edge_tiles", _along_an_edge(files.processor())))
+    processor = files.processor()
+    if processor.get("do_image_splitting") is False:
+        return size
+    return replace(size, rule=tiles.cut(size.rule, "edge_tiles", _along_an_edge(processor)))
 
 
 def _along_an_edge(processor: Mapping[str, Any]) -> int:

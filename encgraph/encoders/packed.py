@@ -10,6 +10,7 @@ from torch import Tensor
 from encgraph import sizes
 from encgraph.encoders import rows
 from encgraph.encoders.protocol import EncoderOutput, EncoderSpec, Input
+from encgraph.encoders.saved import Files
 from encgraph.errors import require
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, TokenRule
@@ -117,25 +118,34 @@ def item(value: Input, rule: TokenRule) -> Item:
     )
 
 
-def saved_rule(rule: TokenRule, config: Any, processor: Mapping[str, Any]) -> TokenRule:
-    """A family's rule with patch and merge of a saved config and its processor's pixel limits.
+def saved_rule(rule: TokenRule, config: Any, files: Files) -> TokenRule:
+    """A family's rule with patch and merge of a saved config and its processors' pixel limits.
 
     Args:
         rule: The published rule, kept where the files say nothing.
         config: The tower's config of transformers.
-        processor: The processor's file; older ones keep the limits outside `size`.
+        files: Of the saved model.
     """
-    limits = processor.get("size", {})
-    low = processor.get("min_pixels") or limits.get("shortest_edge") or rule.min_pixels
-    top = processor.get("max_pixels") or limits.get("longest_edge") or rule.max_pixels
+    low, top = _limits(files.processor())
+    clips = files.processor("video_processor") if rule.video_max_pixels else {}
+    clip_low, clip_top = _limits(clips)
     return replace(
         rule,
         patch=config.patch_size,
         merge=config.spatial_merge_size,
         temporal_patch=config.temporal_patch_size,
-        min_pixels=low,
-        max_pixels=top,
+        min_pixels=low or rule.min_pixels,
+        max_pixels=top or rule.max_pixels,
+        video_min_pixels=clip_low or rule.video_min_pixels,
+        video_max_pixels=clip_top or rule.video_max_pixels,
     )
+
+
+def _limits(processor: Mapping[str, Any]) -> tuple[int, int]:
+    """Least and most pixels, 0 where unsaid; older files keep them outside `size`."""
+    size = processor.get("size") or {}
+    low = processor.get("min_pixels") or size.get("shortest_edge") or 0
+    return low, processor.get("max_pixels") or size.get("longest_edge") or 0
 
 
 def cut(output: EncoderOutput, tokens: Sequence[int]) -> list[EncoderOutput]:

@@ -58,7 +58,7 @@ class Qwen25VL(PackedTower):
             window=config.window_size,
             full_attention=tuple(config.fullatt_block_indexes),
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            rule=packed.saved_rule(QWEN2_VL_RULE, config, files.processor()),
+            rule=packed.saved_rule(QWEN2_VL_RULE, config, files),
             source=f"saved model {name!r}",
         )
 

@@ -47,7 +47,7 @@ class Qwen2VL(PackedTower):
             heads=config.num_heads,
             out=config.hidden_size,
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            rule=packed.saved_rule(QWEN2_VL_RULE, config, files.processor()),
+            rule=packed.saved_rule(QWEN2_VL_RULE, config, files),
             source=f"saved model {name!r}",
         )
 

@@ -74,7 +74,7 @@ class QwenVL(PackedTower):
             deepstack=tuple(config.deepstack_visual_indexes),
             position_side=math.isqrt(config.num_position_embeddings),
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            rule=packed.saved_rule(QWEN3_VL_RULE, config, files.processor()),
+            rule=packed.saved_rule(QWEN3_VL_RULE, config, files),
             source=f"saved model {name!r}",
         )
 

@@ -12,6 +12,12 @@ from torch import Tensor, nn
 
 from encgraph.errors import require
 
+OWN_FILE = {
+    "image_processor": "preprocessor_config.json",
+    "video_processor": "video_preprocessor_config.json",
+}
+"""Where a part of a processor is saved alone."""
+
 
 class Files:
     """Files of a saved model: a local directory, or the hub's, fetched one by one."""
@@ -79,9 +85,18 @@ class Files:
         parts = (whole.get(part) for part in ("vision_config", "audio_config"))
         return next((part for part in parts if isinstance(part, dict)), whole)
 
-    def processor(self) -> dict[str, Any]:
-        """The image processor's file, empty where there is none."""
-        found = self.find("preprocessor_config.json")
+    def processor(self, part: str = "image_processor") -> dict[str, Any]:
+        """What is saved of a processor, empty where nothing is.
+
+        Args:
+            part: "image_processor" or "video_processor". Newer releases of transformers keep both in
+                one file, which goes before a file of the part's own.
+        """
+        whole: dict[str, Any] = self._read("processor_config.json").get(part) or {}
+        return whole or self._read(OWN_FILE[part])
+
+    def _read(self, file: str) -> dict[str, Any]:
+        found = self.find(file)
         made: dict[str, Any] = json.loads(found.read_text()) if found else {}
         return made
 
