@@ -12,7 +12,7 @@ from encoder_rows import CHOICES, EXPERIMENT
 
 from encgraph import sizes, store
 from encgraph.checks import suite
-from encgraph.encoders import inputs, pixels, registry
+from encgraph.encoders import pixels, readers, registry
 from encgraph.published.tiles import EDGE_TILES, RATIO_TILES
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
@@ -157,7 +157,7 @@ def page(rows: Sequence[Measurement]) -> str:
         near=_table(("size", "transformers", "untouched, bfloat16", "ours, bfloat16"), _near()),
         checks=len(suite.NAMES),
         counts="1, 8 and 32",
-        readers=", ".join(sorted(inputs.READERS)),
+        readers=", ".join(sorted(readers.READERS)),
     )
 
 

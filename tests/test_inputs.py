@@ -124,13 +124,13 @@ def test_every_packed_family_reads_files_with_the_grid_its_rule_promises(name, t
 
 
 def test_pixtral_patches_put_together_are_the_processors_image(tmp_path):
-    from encgraph.encoders import registry
+    from encgraph.encoders import readers, registry
 
     path = tmp_path / "image.png"
     Image.effect_noise((90, 60), 60).convert("RGB").save(path)
     size = sizes.named("pixtral-tiny")
     value = inputs.from_files([path], size)[0]
-    processor = inputs.PixtralImageProcessorPil(
+    processor = readers.PixtralImageProcessorPil(
         size={"longest_edge": 1024}, patch_size={"height": 16, "width": 16}
     )
     with Image.open(path) as image:

@@ -1,31 +1,21 @@
 """Make encoder inputs: random pixels of given grids, or the processor's from image files."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
-from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
-from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
-from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
-from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
-from transformers.models.qwen2_vl import Qwen2VLImageProcessorPil
-from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from encgraph import sizes
-from encgraph.encoders import pixels, samples
+from encgraph.encoders import pixels, readers, samples
 from encgraph.encoders.protocol import Input
+from encgraph.encoders.readers import Reader
 from encgraph.errors import require
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, Grid, TokenRule
-
-Reader = Callable[[Image.Image], tuple[Tensor, Grid]]
-RAW = {"do_rescale": False, "do_normalize": False}
-"""What a processor is told when the device is to normalise."""
 
 
 def synthetic(
@@ -111,116 +101,13 @@ def from_files(
         ValueError: If a file cannot be read as an image, or is over the processor's aspect ratio
             (names the file), or the family has no processor here.
     """
-    require(
-        size.family in READERS,
-        f"files are read for families {sorted(READERS)}, got {size.family!r}; "
-        "make its inputs from tensors",
-    )
-    options = RAW if dtype == torch.uint8 else _normalised(size.family)
-    reader = READERS[size.family](size.rule, options)
+    reader = readers.named(size.family, size.rule, raw=dtype == torch.uint8)
     made = []
     for path in paths:
         values, grid, sides = _read(Path(path), reader)
         item = sizes.item(grid, size.rule, width=sides[0], height=sides[1])
         made.append(Input(item=item, pixels=values.to(device, dtype), grid=grid))
     return made
-
-
-def _normalised(family: str) -> dict[str, Any]:
-    known = pixels.NORMALISATIONS[family]
-    return {"image_mean": list(known.mean), "image_std": list(known.std)}
-
-
-def _qwen(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    """The processor's PIL form, which needs no torchvision, under the rule's limits."""
-    processor = Qwen2VLImageProcessorPil(**_limits(rule), **options)
-    return lambda image: _with_grid(processor(images=[image], return_tensors="pt"))
-
-
-def _glm(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    processor = Glm4vImageProcessorPil(**_limits(rule), **options)
-    return lambda image: _with_grid(processor(images=[image], return_tensors="pt"))
-
-
-def _limits(rule: TokenRule) -> dict[str, Any]:
-    return {
-        "patch_size": rule.patch,
-        "merge_size": rule.merge,
-        "temporal_patch_size": rule.temporal_patch,
-        "size": {"shortest_edge": rule.min_pixels, "longest_edge": rule.max_pixels},
-    }
-
-
-def _with_grid(made: Any) -> tuple[Tensor, Grid]:
-    return made["pixel_values"], Grid(*made["image_grid_thw"][0].tolist())
-
-
-def _pixtral(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    """Its images are whole; the encoder takes flat patches in raster order."""
-    patch = rule.patch
-    processor = PixtralImageProcessorPil(
-        size={"longest_edge": math.isqrt(rule.max_pixels)},
-        patch_size={"height": patch, "width": patch},
-        **options,
-    )
-
-    def read(image: Image.Image) -> tuple[Tensor, Grid]:
-        image_3HW = processor(images=[image], return_tensors="pt")["pixel_values"][0]
-        high, wide = (side // patch for side in image_3HW.shape[1:])
-        blocks = image_3HW.view(3, high, patch, wide, patch).permute(1, 3, 0, 2, 4)
-        return blocks.reshape(high * wide, -1), Grid(1, high, wide)
-
-    return read
-
-
-def _internvl(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    """Tiles in reading order, the whole image last."""
-    side = math.isqrt(rule.max_pixels)
-    processor = GotOcr2ImageProcessorPil(
-        size={"height": side, "width": side},
-        crop_to_patches=True,
-        max_patches=rule.tiles,
-        **options,
-    )
-    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
-
-
-def _idefics3(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    processor = Idefics3ImageProcessorPil(**_edges(rule), **options)
-    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
-
-
-def _smolvlm(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    processor = SmolVLMImageProcessorPil(**_edges(rule), **options)
-    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
-
-
-def _edges(rule: TokenRule) -> dict[str, Any]:
-    side = math.isqrt(rule.max_pixels)
-    return {
-        "size": {"longest_edge": rule.tiles * side},
-        "max_image_size": {"longest_edge": side},
-    }
-
-
-def _tiled(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
-    """Tiles stacked, in the order of the encoder's tokens."""
-    pixels_N = made["pixel_values"].flatten(0, -4)
-    side = rule.longest_side(rule.max_pixels)
-    return pixels_N, Grid(len(pixels_N), side, side)
-
-
-READERS: Mapping[str, Callable[[TokenRule, Mapping[str, Any]], Reader]] = {
-    "qwen3-vl": _qwen,
-    "qwen2.5-vl": _qwen,
-    "qwen2-vl": _qwen,
-    "glm4v": _glm,
-    "pixtral": _pixtral,
-    "internvl": _internvl,
-    "idefics3": _idefics3,
-    "smolvlm": _smolvlm,
-}
-"""How a family's processor makes pixels and grid of an image."""
 
 
 def _read(path: Path, reader: Reader) -> tuple[Tensor, Grid, tuple[int, int]]:
