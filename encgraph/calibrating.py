@@ -56,6 +56,11 @@ def calibrate(
         ValueError: If there is nothing to calibrate, the layout is another, or the limit is too short;
             the runner then packs as before.
     """
+    require(
+        size.layout == "packed",
+        f"calibration is of packed image grids, got {size.name!r} of the {size.layout!r} layout; "
+        "record its curve and plan by that",
+    )
     until_s = time.perf_counter() + limit_s
     made = _calibrated(runner, size)
     spec = runner.encoder.spec

@@ -11,7 +11,6 @@ from math import inf
 from encgraph import curves, meters, sizes
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Encoder, Input
-from encgraph.errors import require
 from encgraph.graphs import GraphSet
 from encgraph.records import Capacity, Load, Route
 from encgraph.results import Environment, Latency, Measurement
@@ -27,18 +26,10 @@ class Recording:
 
     encoder: Encoder
     size: EncoderSize
-    """Of packed grids."""
     environment: Environment
     samples: int = 9
     most_ms: float = inf
     """Time a point may take beyond two calls."""
-
-    def __post_init__(self) -> None:
-        require(
-            self.size.layout == "packed",
-            f"cost curves are made of packed image grids, got {self.size.name!r} of the "
-            f"{self.size.layout!r} layout; plan it by modelled costs",
-        )
 
     def point(self, route: Route, **fields: object) -> Measurement:
         """One line of the curve."""
@@ -55,9 +46,13 @@ class Recording:
         )
 
     def loads(self, tokens: int, items: int) -> Iterator[list[Input]]:
-        """Full with 1, 4 and 16 segments where they fit, and one smallest item."""
-        low = self.size.rule.min_tokens
-        for parts in (1, 4, 16):
+        """Full with as few segments as can be, with 4 and 16 times as many where they fit, and one
+        smallest item; of slots, which are all computed whatever is in them, full and with one."""
+        rule = self.size.rule
+        low, few = rule.min_tokens, -(-tokens // rule.max_tokens)
+        if rule.slot_tokens:
+            low, few = rule.slot_tokens, tokens // rule.slot_tokens
+        for parts in (few, 4 * few, 16 * few):
             if parts <= items and tokens // parts >= low:
                 yield self.inputs(tokens // parts, parts)
         if tokens > low:
@@ -65,7 +60,8 @@ class Recording:
 
     def inputs(self, tokens: int, count: int) -> list[Input]:
         """So many equal items of at most so many tokens each."""
-        grid = sizes.near_square_grid(_fitting(tokens), self.size.rule)
+        is_packed = self.size.layout == "packed"
+        grid = sizes.near_square_grid(_fitting(tokens) if is_packed else tokens, self.size.rule)
         spec = self.encoder.spec
         return inputs.synthetic(
             [grid] * count, size=self.size, device=spec.device, dtype=spec.dtype, seed=0

@@ -28,6 +28,8 @@ CAPS = (8, 64)
 TOGETHER = 12
 """Graphs captured together, up to `TOGETHER_TOKENS`: about as many as plans have."""
 TOGETHER_TOKENS = 1024
+HOST_TOKENS = 64
+"""Of an item of whole executes, where it is no slot."""
 Progress = Callable[[Sequence[int]], Iterable[int]]
 
 
@@ -53,8 +55,15 @@ def record(
     Returns:
         Raw points; write them with `store.write`.
     """
-    parts = by_budget(encoder, size, tokens=progress(tokens), backend=backend, samples=samples)
+    chosen = progress(budgets(size, tokens))
+    parts = by_budget(encoder, size, tokens=chosen, backend=backend, samples=samples)
     return [point for part in parts for point in part]
+
+
+def budgets(size: EncoderSize, tokens: Sequence[int] = TOKENS) -> list[int]:
+    """Budgets to record: of slots the whole ones that they hold, at least one."""
+    slot = size.rule.slot_tokens or 1
+    return sorted({max(1, budget // slot) * slot for budget in tokens})
 
 
 def by_budget(
@@ -72,12 +81,14 @@ def by_budget(
     for budget in tokens:
         seen = max(seen, budget)
         points: list[Measurement] = []
-        for items in CAPS:
-            capacity = sizes.capacity(budget, size.rule, items=min(items, budget))
+        capacities = [sizes.capacity(budget, size.rule, items=min(n, budget)) for n in CAPS]
+        for capacity in dict.fromkeys(capacities):
             points += _captured(recording, capacity, backend)
-        points += [recording.eager(batch) for batch in recording.loads(budget, max(CAPS))]
+        most = max(capacity.items for capacity in capacities)
+        points += [recording.eager(batch) for batch in recording.loads(budget, most)]
         yield points
-    together = _together(recording, min(seen, TOGETHER_TOKENS), backend)
+    slots = TOGETHER * size.rule.slot_tokens
+    together = _together(recording, min(seen, max(TOGETHER_TOKENS, slots)), backend)
     yield [*together, *_executes(recording, backend)]
 
 
@@ -106,7 +117,7 @@ def _together(recording: Recording, largest: int, backend: str) -> list[Measurem
     rule, low = recording.size.rule, recording.size.rule.min_tokens
     steps = {low + (largest - low) * step // (TOGETHER - 1) for step in range(TOGETHER)}
     capacities = [sizes.capacity(t, rule, items=min(CAPS[0], t)) for t in sorted(steps)]
-    plan = Plan(graphs=tuple(capacities), encoder=recording.size.name)
+    plan = Plan(graphs=tuple(dict.fromkeys(capacities)), encoder=recording.size.name)
     with graphs.capture(recording.encoder, plan, backend=backend) as made:
         numbers = {
             "capture_s": sum(graph.seconds for graph in made.graphs),
@@ -127,7 +138,8 @@ def _attended(graph: BudgetGraph) -> dict[str, float]:
 
 def _executes(recording: Recording, backend: str) -> list[Measurement]:
     """Whole executes of 1 to 16 items in one replay: wall beside device time."""
-    capacity = sizes.capacity(1024, recording.size.rule, items=16)
+    each = recording.size.rule.slot_tokens or HOST_TOKENS
+    capacity = sizes.capacity(16 * each, recording.size.rule, items=16)
     plan = Plan(graphs=(capacity,), encoder=recording.size.name)
     points = []
     with EncoderRunner(encoder=recording.encoder, plan=plan, backend=backend) as runner:
@@ -135,7 +147,7 @@ def _executes(recording: Recording, backend: str) -> list[Measurement]:
         made = runner.graphs
         assert isinstance(made, GraphSet)
         for count in (1, 4, 8, 16):
-            batch = recording.inputs(64, count)
+            batch = recording.inputs(each, count)
             run = partial(runner.execute, batch)
             points.append(recording.execute(made, capacity, batch, run))
     return points

@@ -40,7 +40,7 @@ def show(  # noqa: PLR0913 - a parameter an option
         compiled=body != "plain",
         fused=body == "fused",
     )
-    tokens = budgets(largest, on_card=machine.backend == "cuda")
+    tokens = recording.budgets(size, budgets(largest, on_card=machine.backend == "cuda"))
     gpu = meters.environment(machine.dtype, machine.device).gpu
     file = store.path(gpu, curves.experiment(size.name), root=folder)
     parts = recording.by_budget(

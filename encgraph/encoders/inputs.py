@@ -31,7 +31,7 @@ def synthetic(
     8-bit pixels are even in 0 to 255; see `encoders.pixels`.
 
     Args:
-        wanted: Items, or grids where the layout is packed; one input each.
+        wanted: Items or grids; one input each.
         size: Gives the patch width and the token rule.
         device: Where the pixels are made.
         dtype: Of the pixels.
@@ -39,7 +39,7 @@ def synthetic(
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     if size.layout != "packed":
-        items = [one for one in wanted if isinstance(one, Item)]
+        items = [one if isinstance(one, Item) else sizes.item(one, size.rule) for one in wanted]
         made = [samples.sample(item, size, generator=generator) for item in items]
         return [replace(one, pixels=_in_dtype(one.pixels, dtype)) for one in made]
     made = []
