@@ -82,7 +82,8 @@ class DummySegment(Around):
     def __init__(self, encoder: Encoder, size: EncoderSize) -> None:
         require(
             size.layout == "packed",
-            f"a dummy segment needs a packed layout, got {size.name!r} ({size.layout!r})",
+            "strategy 'trtllm' makes padding a dummy segment, which needs a packed layout, got "
+            f"{size.name!r} of the {size.layout!r} layout; leave it out",
         )
         super().__init__(encoder)
         self.size = size

@@ -214,3 +214,9 @@ def test_a_small_item_with_one_huge_graph_goes_eager_where_that_is_faster():
     assert recorded.replay_ms(replayed.capacity, replayed.load) > 2 * recorded.eager_ms(
         replayed.load
     )
+
+
+def test_a_strategy_that_a_layout_cannot_have_is_refused_by_name():
+    setting = reference(size=sizes.named("siglip-tiny"))
+    with pytest.raises(ValueError, match=r"strategy 'trtllm' .* got 'siglip-tiny' of the 'fixed'"):
+        systems.encoder(strategies.named("trtllm"), setting)
