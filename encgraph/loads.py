@@ -64,10 +64,11 @@ def fitting(traffic: Traffic, load: Load) -> Traffic:
     """
     kept = [i for i, request in enumerate(traffic.requests) if tokens(request) <= load.room]
     said = f"{len(kept):,} of {len(traffic.requests):,} requests fit {load.max_tokens:,} tokens"
+    require(bool(kept), f"no request can be answered: {said}; give shorter ones")
     most = max(load.concurrency)
     require(
         len(kept) >= most,
-        f"concurrency {most} needs {most} requests, got fewer: {said}; draw more or lower it",
+        f"concurrency must be at most {len(kept)}, got {most}: {said}; give more requests or lower it",
     )
     notes = (*traffic.notes, f"{said} with their text and answer")
     return replace(traffic.only(kept), notes=notes)

@@ -6,7 +6,7 @@ A strategy chooses among pieces that exist; it holds no code. The names are thos
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from encgraph.errors import nearest
+from encgraph.errors import nearest, require
 
 UNPLANNED = (None, "exact", "compile")
 """Kinds of plan that name no budgets."""
@@ -218,16 +218,18 @@ def named(name: str) -> Strategy:
 def chosen(names: str) -> list[Strategy]:
     """Strategies of a list of names with commas between; the name of a group stands for its members.
 
-    One that is named twice, or is in a group named as well, is there once.
+    One that is in a group named as well is there once.
 
     Raises:
-        ValueError: If there is none of a name.
+        ValueError: If there is none of a name, or a name is there twice.
 
     >>> [s.name for s in chosen("eager, ladder")][:3]
     ['eager', 'ladder_vllm', 'ladder_plan']
     """
     found: dict[str, Strategy] = {}
-    for name in (part.strip() for part in names.split(",")):
+    parts = [part.strip() for part in names.split(",")]
+    for at, name in enumerate(parts):
+        require(name not in parts[:at], f"strategies must be named once each, got {name!r} twice")
         for strategy in GROUPS.get(name) or (named(name),):
             found[strategy.name] = strategy
     return list(found.values())

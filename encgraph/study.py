@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import encgraph
-from encgraph import facts, graphs, measure, meters, profilers, regimes, systems
+from encgraph import facts, graphs, measure, memory, meters, profilers, regimes, systems
 from encgraph.checks import parity, poison
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
@@ -128,6 +128,7 @@ def _forecast(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
 
 
 def _capture(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
+    memory.check_room(runner.encoder, runner.plan, study.setting.size, slabs=runner.slabs)
     runner.capture()
     costs = systems.calibrated(runner, study.strategy, study.setting)
     encoder = study.gathered["encoder"]

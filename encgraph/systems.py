@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from encgraph import budgets, calibrating, capturing, cards, exact, graphs, packing, peers
+from encgraph import budgets, calibrating, capturing, cards, exact, graphs, memory, packing, peers
 from encgraph.attention import plain
 from encgraph.budgets import Target
 from encgraph.costs import Costs
@@ -154,10 +154,7 @@ def is_modelled(strategy: Strategy) -> bool:
 def predicted(
     strategy: Strategy, setting: Setting, made: Plan, requests: Sequence[Sequence[Item]]
 ) -> budgets.Prediction | None:
-    """What a strategy's plan is predicted to take on requests, by the setting's cost model.
-
-    None where no model of ours speaks of the strategy; see `is_modelled`.
-    """
+    """What a plan is predicted to take, by the setting's costs; None where none are; see `is_modelled`."""
     if not is_modelled(strategy):
         return None
     return budgets.judge(requests, made, costs=setting.price(strategy), pack=strategy.packing)
@@ -259,6 +256,7 @@ def _layouts(
 
 def ready(made: EncoderRunner, setting: Setting) -> None:
     """Capture a runner's graphs; those by exact layout as the traffic to fit on would have left them."""
+    memory.check_room(made.encoder, made.plan, setting.size, slabs=made.slabs)
     made.capture()
     if isinstance(made.graphs, ExactSet):
         made.graphs.warm(setting.fit_on)

@@ -148,7 +148,7 @@ def parted(traffic: Traffic, *, seed: int = 0) -> Parts:
         return Parts(fit=requests, held_out=traffic, how=how)
     kept, held_out = traffic.split(FIT_SHARE, seed=seed)
     how = (
-        f"fitted on {len(kept.requests):,} requests, judged on the other "
+        f"fitted on {len(kept.requests):,} request{'s' * (len(kept.requests) > 1)}, judged on the other "
         f"{len(held_out.requests):,} (seed {seed})"
     )
     return Parts(fit=kept.requests, held_out=held_out, how=how)
@@ -192,6 +192,7 @@ def read(
     seed = whole("seed", seed, least=0, most=MOST_SEED)
     count = None if count is None else whole("count", count, most=MOST_REQUESTS)
     text = str(source)
+    require(bool(text), f"source must be {SOURCES}, got ''")  # a path would be the folder one is in
     if text.startswith(BUILTIN):
         _check_modality(text, size)
         return _drawn(text, size, count or DEFAULT_COUNT, seed)

@@ -181,7 +181,9 @@ def test_other_layouts_are_refused_by_name(name):
     graph = sizes.capacity(2 * size.rule.max_tokens, size.rule, items=2)
     with (
         runner_of(encoder, graph) as runner,
-        pytest.raises(ValueError, match=f"is of packed image grids, got '{name}' of the '{size.layout}'"),
+        pytest.raises(
+            ValueError, match=f"is of packed image grids, got '{name}' of the '{size.layout}'"
+        ),
     ):
         calibrating.calibrate(runner, size)
 

@@ -66,6 +66,19 @@ def test_planning_commands_import_no_torch(tmp_path: Path) -> None:
     assert python(code).strip() == "set()"
 
 
+def test_help_on_a_narrow_terminal_is_whole() -> None:
+    for columns in ("40", "80"):
+        ran = subprocess.run(
+            [sys.executable, "-m", "encgraph", "bench", "--help"],
+            capture_output=True, text=True, check=True, cwd=ROOT,
+            env={**os.environ, "COLUMNS": columns},
+        )  # fmt: skip
+        assert "\u2026" not in ran.stdout
+        assert "--max-graphs" in ran.stdout
+        words = [line.strip() for line in ran.stdout.splitlines()]
+        assert "eager: run without graphs" in words
+
+
 def test_version_is_said_and_usage_errors_exit_2() -> None:
     assert passes("--version").strip() == encgraph.__version__
     assert invoke("plan").exit_code == 2
@@ -121,6 +134,9 @@ def test_encoders_are_listed_with_their_rule() -> None:
     assert "576.4 M" in said
     assert " 508.9 K" in said
     assert " 0.0 " not in said
+    [bert] = [line.split() for line in said.splitlines() if line.startswith("bert-tiny ")]
+    assert bert[-2:] == ["1-64", "none"]
+    assert bert[-3] == "K"  # a token of text has no side in pixels
 
 
 def test_traffic_is_summed_up_with_what_was_skipped(tmp_path: Path) -> None:
@@ -131,6 +147,9 @@ def test_traffic_is_summed_up_with_what_was_skipped(tmp_path: Path) -> None:
     assert [s["path"] for s in found["skipped"]] == [str(folder / "notes.txt")]
     said = passes("traffic", folder, *TINY)
     assert "2 requests, 2 items" in said
+    one = photos(tmp_path / "one", (256, 256))
+    assert "1 request, 1 item\n" in passes("traffic", one, *TINY)
+    assert "1 request, 1 item\n" in passes("plan", one, *TINY)
     assert "notes.txt: not an image" in said
 
 

@@ -11,6 +11,7 @@ from helpers_cli import TINY, error, invoke, passes, photos, read_json
 from helpers_interrupt import interrupted
 
 from encgraph import codec, sizes
+from encgraph.cli import options
 from encgraph.cli.app import app
 from encgraph.facts import Report
 from encgraph.records import SCHEMA, Plan
@@ -138,6 +139,7 @@ def test_a_malformed_table_is_said_with_its_line(tmp_path: Path, text: str, said
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    assert error("plan", "", *TINY).startswith("source must be a folder of images")
     (tmp_path / "sizes.xlsx").write_text("")
     assert "source must be a folder of images" in error("plan", tmp_path / "sizes.xlsx", *TINY)
 
@@ -197,6 +199,11 @@ def test_a_message_of_the_library_names_the_option_of_the_command() -> None:
     assert error("plan", *SMALL, *TINY, "--on", "H200").endswith("; did you mean 'h200'")
     assert error("record", *REFERENCE, "--attention", "x").startswith("--attention must be")
     assert error("figures", "--check", "nowhere.json").startswith("--check must name a manifest")
+    full = "budgets need 9 MiB; plan smaller or fewer budgets"
+    assert options.spoken(full, {"largest": "--largest"}).endswith("budgets with --largest")
+    assert options.failed(OSError(28, "No space left on device")) == "No space left on device"
+    twice = error("bench", *SMALL, *TINY, "--strategies", "eager,eager")
+    assert twice == "--strategies must be named once each, got 'eager' twice"
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "bench"])

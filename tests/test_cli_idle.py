@@ -53,7 +53,13 @@ def test_an_option_without_effect_is_refused_by_name(case: str) -> None:
     assert said.endswith(("; leave one of them out", ", or leave it out"))
 
 
-def test_an_option_that_needs_another_says_which_to_add() -> None:
+def test_an_option_that_needs_another_says_which_to_add(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", (64, 64))
+    said = error("traffic", folder, *TINY, "--seed", "3")
+    assert said.startswith("--seed has no effect without --count on a source that is read whole")
+    assert said.endswith("; add --count, or leave it out")
+    assert invoke("traffic", folder, *TINY, "--seed", "3", "--count", "1").exit_code == 0
+    assert invoke("traffic", *BUILTIN, *TINY, "--seed", "3").exit_code == 0
     for command, option, needed in (
         (("bench", "--concurrency", "1,4"), "--concurrency", "--first-token"),
         (("plan", "--engine-version", "0.33"), "--engine-version", "--export vllm"),

@@ -190,3 +190,17 @@ def test_a_compiled_body_is_planned_by_its_own_costs_and_not_for_vllm():
     assert told["prediction"]["latency"]["mean_ms"] < plain["prediction"]["latency"]["mean_ms"]
     message = error("plan", *SMALL, *LARGE, "--body", "compiled", "--for", "vllm")
     assert "--for vllm captures the plain block, got --body compiled" in message
+
+
+def test_what_exceeds_every_budget_names_the_option_that_helps_if_one_does(tmp_path: Path) -> None:
+    file = tmp_path / "sizes.csv"
+    file.write_text("width,height\n" + "320,320\n" * 7 + "1920,1080\n")
+    plan = ("plan", file, "--encoder", "qwen3-vl-8b", "--seed")
+    exceed, why = (
+        "exceed the largest budget and run eager or in parts; ",
+        "no larger one is predicted",
+    )
+    held_out = [seed for seed in range(8) if exceed in passes(*plan, seed)]
+    assert held_out  # of some seeds the large one is not among those fitted on
+    assert all(exceed + why in passes(*plan, seed) for seed in held_out)
+    assert exceed + "--largest raises it\n" in passes(*plan, held_out[0], "--largest", "100")

@@ -175,29 +175,6 @@ def test_a_request_with_a_damaged_image_is_left_out_whole_and_counted(tmp_path: 
     )
 
 
-def test_bench_replaces_all_of_its_encoder_and_says_so(tmp_path: Path) -> None:
-    folder = photos(tmp_path / "My Photos", *SIDES, (64, 128))
-    bench = ("bench", folder, *REFERENCE, "--out", tmp_path, "--largest", "128", "--strategies")
-    found = read_json(*bench, "eager_varlen,encgraph_plain")
-    file = Path(found["file"])
-    assert file == store.path(None, "bench-my-photos", root=tmp_path)
-    assert [m["strategy"] for m in found["summaries"]] == ["eager_varlen", "encgraph_plain"]
-    assert not any(
-        name.startswith("predicted") for m in found["summaries"] for name in m["numbers"]
-    )
-    other = [replace(m, encoder="qwen3-vl-8b") for m in store.read(file)]
-    store.write(file, [*store.read(file), *other])
-    again = invoke(*bench, "encgraph_plain")
-    assert "fitted on 2 requests, judged on the other 2" in again.stdout
-    replaced = "replaced in bench-my-photos.jsonl: eager_varlen, encgraph_plain of qwen3-vl-tiny"
-    assert replaced in again.stderr
-    after = store.read(file)
-    assert {m.strategy for m in after if m.encoder == "qwen3-vl-tiny"} == {"encgraph_plain"}
-    assert [m for m in after if m.encoder == "qwen3-vl-8b"] == sorted(
-        other, key=store.read(file).index
-    )
-
-
 def test_a_bench_on_a_cpu_names_host_memory_and_a_single_request(tmp_path: Path) -> None:
     folder = photos(tmp_path / "photos", *SIDES[:2])
     (folder / "002.png").write_bytes(b"")

@@ -231,7 +231,9 @@ def test_a_clip_has_a_timestamp_a_step_and_the_tokens_that_are_reckoned_with() -
 
 
 def test_too_few_requests_for_a_batch_and_no_batch_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"concurrency 2 needs 2 .* 1 of 2 requests fit 256"):
+    with pytest.raises(
+        ValueError, match=r"concurrency must be at most 1, got 2: 1 of 2 requests fit 256"
+    ):
         loads.fitting(requests((image(16, 16),), (image(40, 40),)), SMALL)
     with pytest.raises(ValueError, match=r"concurrency must be 1 or more requests, got \(\)"):
         Load(concurrency=())
@@ -260,9 +262,19 @@ def test_what_the_command_cannot_measure_is_refused_in_a_line() -> None:
     assert "got '0'" in error(*command, "qwen3-vl-tiny", "--concurrency", "0")
 
 
+def test_unless_given_batches_are_no_larger_than_the_requests_that_fit() -> None:
+    item, room = sizes.item_of(64, TINY.rule), sizes.item_of(16384, TINY.rule)
+    few, none = [(item,), (item,), (item,), (room,)], [(room,)]
+    assert answering.concurrency(None, few, on_card=False) == (1,)
+    assert answering.concurrency(None, [(item,)] * 4, on_card=False) == (1, 4)
+    assert answering.concurrency(None, [(item,)] * 16, on_card=True) == (1, 4, 16)
+    assert answering.concurrency("2,16", few, on_card=False) == (2, 16)
+    assert answering.concurrency(None, none, on_card=True) == (1,)  # refused by what does not fit
+
+
 def test_the_help_says_what_is_not_of_the_first_token() -> None:
     told = " ".join(passes("bench", "--help").split())
-    assert "eager_varlen,vllm,encgraph_plain" in told
+    assert "eager_varlen, vllm, encgraph_plain" in told
     assert "not by a recorded curve. Needs a card." in told
 
 

@@ -147,3 +147,11 @@ def test_a_family_without_a_reader_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"files are read for families .*got 'other'"):
         inputs.from_files([], replace(TINY, family="other"))
+
+
+def test_a_photo_of_a_hundred_megapixels_is_read_without_a_warning(tmp_path, recwarn):
+    path = tmp_path / "huge.png"
+    Image.new("L", (10_000, 9_500)).save(path)
+    [made] = inputs.from_files([path], TINY)
+    assert made.item.tokens <= TINY.rule.max_tokens
+    assert not [w for w in recwarn if "Bomb" in w.category.__name__]

@@ -50,8 +50,9 @@ def test_a_group_stands_for_its_members_once_and_in_order():
     ]
 
 
-def test_a_strategy_named_twice_is_there_once():
-    assert [s.name for s in strategies.chosen("vllm,eager, vllm")] == ["vllm", "eager"]
+def test_a_strategy_named_twice_is_refused_by_name():
+    with pytest.raises(ValueError, match="strategies must be named once each, got 'vllm' twice"):
+        strategies.chosen("vllm,eager, vllm")
 
 
 def test_an_unknown_name_is_refused_with_the_known():

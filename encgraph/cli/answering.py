@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from encgraph import first_token, handles, store, strategies, systems, tabular
+from encgraph import first_token, handles, loads, store, strategies, systems, tabular
 from encgraph.cli import comparing, keeping, listing, machines, options, output, pacing
 from encgraph.cli.benching import Ready
 from encgraph.cli.comparing import Prepared
 from encgraph.errors import require
 from encgraph.loads import Load
+from encgraph.records import Item
 from encgraph.report.text import plural
 from encgraph.results import Interrupted, Measurement
 from encgraph.ways import Graphed
@@ -37,17 +38,17 @@ def show(ready: Ready, *, as_json: bool) -> None:
         f"off a card the first token is measured of {small} alone, whose weights a CPU can run, "
         f"got {wanted.encoder!r}",
     )
-    counts = options.numbers(
-        wanted.concurrency or (CARD_CONCURRENCY if on_card else CPU_CONCURRENCY)
-    )
     prepared = comparing.prepare(ready, machine, card_count=BUILTIN_COUNT)
+    file = prepared.file(f"{handles.FIRST_TOKEN}{wanted.encoder}")
+    keeping.announce(file, wanted.encoder)
     load = Load(
-        concurrency=counts,
+        concurrency=concurrency(
+            wanted.concurrency, prepared.given.traffic.requests, on_card=on_card
+        ),
         repeats=wanted.repeats or machine.repeats,
         samples=CARD_SAMPLES if on_card else CPU_SAMPLES,
     )
     lines = _measured(prepared, load)
-    file = prepared.file(lines[0].experiment)
     keeping.bench(file, lines)
     if as_json:
         found = {"file": str(file), "summaries": first_token.summaries(lines)}
@@ -60,6 +61,17 @@ def show(ready: Ready, *, as_json: bool) -> None:
     if not on_card:
         output.line("latencies are the reference backend's on a CPU: no statement about a card")
     output.line(f"written: {file}")
+
+
+def concurrency(
+    given: str | None, requests: Sequence[Sequence[Item]], *, on_card: bool
+) -> tuple[int, ...]:
+    """Requests a batch: those asked for, else the usual ones of which there are requests enough."""
+    if given is not None:
+        return options.numbers(given)
+    usual = options.numbers(CARD_CONCURRENCY if on_card else CPU_CONCURRENCY)
+    fitting = sum(loads.tokens(request) <= Load().room for request in requests)
+    return tuple(count for count in usual if count <= max(1, fitting))
 
 
 def _measured(prepared: Prepared, load: Load) -> list[Measurement]:

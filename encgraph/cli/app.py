@@ -3,6 +3,8 @@
 Exit status: 0, 1 for an error, 2 for wrong usage, 130 for an interrupt.
 """
 
+import shutil
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -47,9 +49,15 @@ class OneLineErrors(TyperGroup):
         return {p.name: p.opts[0] for p in params if p.name and p.opts[0].startswith("--")}
 
 
+BOXED_WIDTH = 72
+"""Columns from which help has room in boxes; on narrower terminals their names would be cut."""
+
+BOXED = shutil.get_terminal_size().columns >= BOXED_WIDTH
+
 app = typer.Typer(
     name="encgraph",
     cls=OneLineErrors,
+    rich_markup_mode="rich" if BOXED else None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -76,28 +84,29 @@ def _encgraph(
     """Plan, capture, pack, replay, prove, measure and explain CUDA graphs for encoders."""
 
 
+_ending = partial(glossary.ending, boxed=BOXED)
 _MEASURED = ("budget", "defer", "eager", "fallback", "padding", "replay", "replayed", "wall")
 
-app.command(epilog=glossary.ending("recorded", "modelled", "reference"))(look.doctor)
+app.command(epilog=_ending("recorded", "modelled", "reference"))(look.doctor)
 app.command()(look.encoders)
-app.command(epilog=glossary.ending("atoms", "p50, p90, p99"))(look.traffic)
+app.command(epilog=_ending("atoms", "p50, p90, p99"))(look.traffic)
 app.command(
-    epilog=glossary.ending(
+    epilog=_ending(
         *("budget", "defer", "eager", "fill", "held out", "modelled", "p50, p90, p99"),
         *("padding", "recorded", "replayed", "tail smoothed"),
     )
 )(plan.plan)
 app.command(
-    epilog=glossary.ending(
+    epilog=_ending(
         *(*_MEASURED, "error ratio", "fill", "poisoned", "slab", "pool", "driver"),
         before=glossary.presets(groups=False),
     )
 )(prove.run)
-app.command(
-    epilog=glossary.ending(*_MEASURED, "p50, p90, p99", before=glossary.presets(groups=True))
-)(timing.bench)
-app.command(epilog=glossary.ending("replay", "eager"))(timing.record)
-app.command(epilog=glossary.ending("budget", "fallback", "poisoned"))(prove.check)
+app.command(epilog=_ending(*_MEASURED, "p50, p90, p99", before=glossary.presets(groups=True)))(
+    timing.bench
+)
+app.command(epilog=_ending("replay", "eager"))(timing.record)
+app.command(epilog=_ending("budget", "fallback", "poisoned"))(prove.check)
 app.command()(drawing.figures)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from encgraph import bench, meters, store, strategies
+from encgraph import bench, benched, meters, store, strategies, systems
 from encgraph.cli import (
+    forecast,
     glossary,
     keeping,
     listing,
@@ -27,6 +28,7 @@ from encgraph.report.text import plural
 from encgraph.results import Interrupted, Measurement
 from encgraph.strategies import Strategy
 from encgraph.systems import Setting
+from encgraph.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +80,26 @@ def show(ready: Ready, *, as_json: bool) -> None:
     """Measure, write one line a figure, and print the summaries.
 
     Raises:
+        ValueError: If what is written would take the place of strategies that are not measured.
         typer.Exit: With status 130 if it was interrupted; what was measured is kept.
     """
     wanted = ready.wanted
     prepared = prepare(ready, machines.chosen(wanted.backend))
-    given, machine = prepared.given, prepared.machine
+    given, machine, chosen = prepared.given, prepared.machine, ready.strategies
+    named = _named(given.traffic)
+    file = prepared.file(f"bench-{named.name}")
+    keeping.announce(file, ready.size.name, [strategy.name for strategy in chosen])
     repeats = wanted.repeats or machine.repeats
+    _forewarn(named, chosen, prepared.setting, repeats)
+    progress = partial(pacing.bar, weights=[float(tokens) for tokens in named.tokens_by_request])
     try:
-        lines = _measured(given, ready.strategies, prepared.setting, repeats)
+        lines = bench.run(named, chosen, prepared.setting, repeats=repeats, progress=progress)
     except Interrupted as stop:
-        file = keeping.unfinished(prepared.file(stop.measured[0].experiment))
+        file = keeping.unfinished(file)
         store.write(file, stop.measured)
         done = next(iter(bench.summaries(stop.measured).values())).latency
-        of = f"{done.samples if done else 0:,} of {len(given.traffic.requests):,} requests"
+        of = f"{done.samples if done else 0:,} of {len(named.requests):,} requests"
         raise keeping.stopped(of, file) from None
-    file = prepared.file(lines[0].experiment)
     keeping.bench(file, lines)
     if as_json:
         output.machine({"file": str(file), "summaries": list(bench.summaries(lines).values())})
@@ -101,15 +108,19 @@ def show(ready: Ready, *, as_json: bool) -> None:
     output.line(f"written: {file}")
 
 
-def _measured(
-    given: Given, chosen: Sequence[Strategy], setting: Setting, repeats: int
-) -> list[Measurement]:
-    """Measure under a name that a file can have."""
-    name = "-".join(re.findall(r"[a-z0-9_.]+", given.traffic.name.lower())) or "traffic"
-    named = replace(given.traffic, name=name)
-    weights = [float(tokens) for tokens in named.tokens_by_request]
-    progress = partial(pacing.bar, weights=weights)
-    return bench.run(named, chosen, setting, repeats=repeats, progress=progress)
+def _named(traffic: Traffic) -> Traffic:
+    """The traffic under a name that a file can have."""
+    name = "-".join(re.findall(r"[a-z0-9_.]+", traffic.name.lower())) or "traffic"
+    return replace(traffic, name=name)
+
+
+def _forewarn(traffic: Traffic, chosen: Sequence[Strategy], setting: Setting, repeats: int) -> None:
+    """Off a card, where it may take hours, say how long it will be."""
+    if setting.device.type == "cuda":
+        return
+    encoder = systems.encoder(strategies.EAGER_VARLEN, setting)
+    passes = len(chosen) * (benched.WARMUPS + repeats)
+    forecast.say(encoder.eager, traffic, setting, passes=passes)
 
 
 def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_card: bool) -> None:

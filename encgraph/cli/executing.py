@@ -20,7 +20,17 @@ from encgraph import (
     systems,
     traces,
 )
-from encgraph.cli import glossary, listing, machines, options, output, pacing, planning, sources
+from encgraph.cli import (
+    forecast,
+    glossary,
+    listing,
+    machines,
+    options,
+    output,
+    pacing,
+    planning,
+    sources,
+)
 from encgraph.cli.machines import Machine
 from encgraph.cli.running import Ready, Wanted
 from encgraph.costs import Costs
@@ -95,7 +105,7 @@ def _run(ready: Ready, observe: graphs.Observe, *, machine: Machine) -> Report:
         prediction=prediction,
         planned=plan,
         progress=partial(pacing.bar, weights=[float(n) for n in traffic.tokens_by_request]),
-        expect=pacing.forewarn,
+        expect=lambda eager, passes: forecast.say(eager, traffic, setting, passes=passes),
         observe=observe,
     )
     return study.run(traffic, setting, strategy, options)

@@ -9,6 +9,7 @@ from encgraph.cli import pacing
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.records import Item, Load
+from encgraph.sizes import EncoderSize
 from encgraph.systems import Setting
 from encgraph.traffic import Traffic
 
@@ -43,7 +44,7 @@ def say(
         return
     pace = paced(eager, setting)
     total_s = passes * sum(pace.seconds(setting, request) for request in traffic.requests)
-    where, item = largest(traffic)
+    where, item = largest(traffic, setting.size)
     pacing.forewarn(
         total_s,
         largest=f"{where}, {item.tokens:,} tokens",
@@ -58,28 +59,22 @@ def paced(eager: Callable[[Sequence[Input]], object], setting: Setting) -> Pace:
     """
     rule, times = setting.size.rule, []
     for tokens in (rule.min_tokens, min(max(rule.min_tokens, PROBE_TOKENS), rule.max_tokens)):
-        grid = sizes.near_square_grid(tokens, rule)
-        batch = inputs.synthetic(
-            [grid], size=setting.size, device=setting.device, dtype=setting.dtype
-        )
+        one = [sizes.item_of(tokens, rule)]
+        batch = inputs.synthetic(one, size=setting.size, device=setting.device, dtype=setting.dtype)
         eager(batch)
         seconds = measure.wall_ms(partial(eager, batch), setting.device) / 1e3
-        times.append((seconds, costs.flops(setting.size, Load.of([value.item for value in batch]))))
+        times.append((seconds, costs.flops(setting.size, Load.of(one))))
     (floor_s, _), (seconds, flops) = times
     return Pace(floor_s=floor_s, flop_s=seconds / flops)
 
 
-def largest(traffic: Traffic) -> tuple[str, Item]:
-    """The item of most patches, by its file or else by its place."""
+def largest(traffic: Traffic, size: EncoderSize) -> tuple[str, Item]:
+    """The item of most arithmetic, by its file or else by its place."""
     found = [
-        (item.patches, -index, -at)
+        (costs.flops(size, Load.of([item])), index, at)
         for index, request in enumerate(traffic.requests)
         for at, item in enumerate(request)
     ]
-    _, index, at = (abs(number) for number in max(found))
-    where = (
-        repr(traffic.paths[index][at])
-        if traffic.paths
-        else f"item {at + 1} of request {index + 1}"
-    )
-    return where, traffic.requests[index][at]
+    _, index, at = max(found)
+    place = f"item {at + 1} of request {index + 1}"
+    return repr(traffic.paths[index][at]) if traffic.paths else place, traffic.requests[index][at]

@@ -45,15 +45,17 @@ def footnote(console: Console, *words: str) -> None:
     console.print(gloss(*words), style="dim")
 
 
-def ending(*words: str, before: str = "") -> str:
+def ending(*words: str, before: str = "", boxed: bool = True) -> str:
     """The end of a command's help: what its words mean, a line each.
 
     Args:
         words: Of `WORDS`.
         before: What comes first, such as `presets`.
+        boxed: Whether help is shown in boxes; else a mark is needed for lines to stay lines.
     """
     listed = "\n".join(["Words:", *(f"{word}: {WORDS[word]}" for word in words)])
-    return f"{before}\n\n{listed}" if before else listed
+    parts = [before, listed] if before else [listed]
+    return "\n\n".join(parts if boxed else (f"\b\n{part}" for part in parts))
 
 
 def presets(*, groups: bool) -> str:

@@ -8,7 +8,10 @@ from rich.console import Console
 from encgraph import cards, curves, sizes, store, tabular
 from encgraph import traffic as traffics
 from encgraph.cli import glossary, output
+from encgraph.cli.idle import Idle
 from encgraph.facts import SkippedFile
+from encgraph.records import Modality
+from encgraph.report.text import plural
 from encgraph.sizes import EncoderSize
 from encgraph.sources.reading import Skipped
 from encgraph.summaries import Quantiles, TrafficSummary
@@ -58,7 +61,7 @@ def encoders(*, as_json: bool) -> None:
             one.size.family,
             one.size.layout,
             tabular.parameters(one.size.parameters),
-            str(one.pixels_a_token_side),
+            str(one.pixels_a_token_side) if one.size.rule.modality is Modality.IMAGE else "",
             f"{one.min_tokens}-{one.max_tokens}",
             ", ".join(one.recorded_on) or "none",
         )
@@ -68,10 +71,31 @@ def encoders(*, as_json: bool) -> None:
     console = output.console()
     console.print(output.table(columns, rows))
     console.print(
-        "px: side of a token in pixels; tokens: of the smallest and the largest image; curve of: "
+        "px: side of an image's token in pixels; tokens: of the smallest and the largest item; curve of: "
         "cards whose times are recorded",
         style="dim",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked of `traffic`."""
+
+    source: str
+    encoder: str
+    count: int | None = None
+    seed: int = 0
+
+
+IDLE: tuple[Idle[Wanted], ...] = (
+    Idle(
+        option="--seed",
+        when=lambda wanted: wanted.count is None and not wanted.source.startswith(traffics.BUILTIN),
+        why="without --count on a source that is read whole, from which nothing is drawn",
+        cure="add --count, or leave it out",
+    ),
+)
+"""What may be asked of `traffic` to no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +110,12 @@ class Summed:
     notes: tuple[str, ...]
 
 
-def traffic(source: str, encoder: str, *, count: int | None, seed: int, as_json: bool) -> None:
+def traffic(wanted: Wanted, *, as_json: bool) -> None:
     """Read a traffic and print what it looks like."""
-    size = sizes.named(encoder)
-    found = traffics.read(source, size, count=count, seed=seed, progress=output.reading)
+    size = sizes.named(wanted.encoder)
+    found = traffics.read(
+        wanted.source, size, count=wanted.count, seed=wanted.seed, progress=output.reading
+    )
     if as_json:
         output.machine(
             Summed(
@@ -107,9 +133,8 @@ def traffic(source: str, encoder: str, *, count: int | None, seed: int, as_json:
 
 def _show(console: Console, found: Traffic) -> None:
     summary = found.about()
-    console.print(
-        f"{found.name} for {found.encoder}: {summary.requests:,} requests, {summary.items:,} items"
-    )
+    counts = f"{plural(summary.requests, 'request')}, {plural(summary.items, 'item')}"
+    console.print(f"{found.name} for {found.encoder}: {counts}")
     names = [field.name for field in fields(Quantiles)]
     rows = [
         (label, *(_number(getattr(values, name)) for name in names))

@@ -1,5 +1,7 @@
 """Commands that only look: `doctor`, `encoders`, `traffic`."""
 
+import typer
+
 from encgraph.cli.options import AsJson, Count, EncoderName, Seed, Source
 
 
@@ -18,6 +20,7 @@ def encoders(as_json: AsJson = False) -> None:
 
 
 def traffic(
+    ctx: typer.Context,
     source: Source,
     encoder: EncoderName,
     count: Count = None,
@@ -25,6 +28,8 @@ def traffic(
     as_json: AsJson = False,
 ) -> None:
     """Sum up a traffic: items, tokens and items a request as quantiles, and the atoms."""
-    from encgraph.cli import listing
+    from encgraph.cli import idle, listing
 
-    listing.traffic(source, encoder, count=count, seed=seed, as_json=as_json)
+    wanted = listing.Wanted(source=source, encoder=encoder, count=count, seed=seed)
+    idle.refuse(ctx, wanted, listing.IDLE)
+    listing.traffic(wanted, as_json=as_json)

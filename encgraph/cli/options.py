@@ -88,8 +88,9 @@ def failed(error: Exception) -> str:
     "'a.csv': No such file or directory"
     """
     said = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str | Path):
-        said = f"{str(error.filename)!r}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        of = f"{str(error.filename)!r}: " if isinstance(error.filename, str | Path) else ""
+        said = f"{of}{error.strerror}"
     said = _LONG_NAME.sub(lambda found: f"{found[0][:NAME_CHARS]}...", said)
     return said or type(error).__name__
 
@@ -97,6 +98,7 @@ def failed(error: Exception) -> str:
 OTHER_NAMES = {"max_bytes": "memory", "strategy": "strategies"}
 """What the library calls some parameters of commands."""
 GRAPHS_OFF = "leave graphs off"
+SMALLER = "plan smaller or fewer budgets"
 
 
 RUN_HELP = "`encgraph run --help`"
@@ -118,6 +120,8 @@ def spoken(said: str, options: Mapping[str, str], *, command: str = "run") -> st
     option = options.get(name) or options.get(OTHER_NAMES.get(name, ""))
     said = f"{option}{must}{rest}" if must and option else said
     said = said.replace(RUN_HELP, f"`encgraph {command} --help`")
+    if "largest" in options:
+        said = said.replace(SMALLER, f"{SMALLER} with --largest")
     if "max_graphs" in options and f"{GRAPHS_OFF} with" not in said:
         said = said.replace(GRAPHS_OFF, f"{GRAPHS_OFF} with --max-graphs 0")
     return said
@@ -166,9 +170,10 @@ StrategyNames = Annotated[
     str | None,
     typer.Option(
         "--strategies",
-        help="Systems to compare, joined by commas; named below. Not with --first-token.",
+        help="Systems to compare, joined by commas; named below. All that the file in --out has of "
+        "this encoder must be among them, or it is left as it is. Not with --first-token.",
         autocompletion=_strategy_names,
-        show_default=COMPARED,
+        show_default=COMPARED.replace(",", ", "),
     ),
 ]
 ExportForm = Annotated[
@@ -202,7 +207,13 @@ Count = Annotated[
     ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of whatever is drawn.")
+    int,
+    typer.Option(
+        "--seed",
+        min=0,
+        max=MOST_SEED,
+        help="Seed of whatever is drawn: requests, which of them budgets are fitted on, weights.",
+    ),
 ]
 FirstToken = Annotated[
     bool,
@@ -210,6 +221,16 @@ FirstToken = Annotated[
         "--first-token",
         help="Time a whole model to its first token instead: graphs off, on, and cache warm; graphs as "
         "encgraph has them on a card, as encgraph_plain elsewhere.",
+    ),
+]
+Concurrency = Annotated[
+    str | None,
+    typer.Option(
+        "--concurrency",
+        metavar="N,...",
+        help="Requests a batch, with --first-token; of 1,4,16 on a card and 1,4 on a CPU those that "
+        "there are requests for unless given.",
+        show_default=False,
     ),
 ]
 FitOn = Annotated[

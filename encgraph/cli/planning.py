@@ -81,14 +81,14 @@ def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan
     """
     target = Target(size=size, compiled=wanted.body != "plain")
     check_largest(wanted.largest, size)
-    largest = wanted.largest or (VLLM_LARGEST if wanted.for_vllm else None)
+    most = largest(wanted)
     if wanted.max_graphs == 0:
         return target.plan((), (GRAPHS_OFF,))
     if wanted.method == "fitted":
         limits = Limits(
             max_graphs=wanted.max_graphs,
             max_bytes=wanted.max_bytes,
-            largest=largest,
+            largest=most,
             one_cap=wanted.for_vllm,
             pack=rule(wanted),
         )
@@ -96,15 +96,20 @@ def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan
     if wanted.method == "doubling":
         plan = defaults(size, largest=wanted.largest)
     else:
-        within = [r for r in fit if not largest or sum(i.tokens for i in r) <= largest]
+        within = [r for r in fit if not most or sum(i.tokens for i in r) <= most]
         require(
             bool(within),
-            f"no request has at most the {largest!r} tokens that --largest allows; raise it or use "
+            f"no request has at most the {most!r} tokens that --largest allows; raise it or use "
             "--method fitted",
         )
         plan = budgets.quantile(within, wanted.max_graphs, target=target)
     _check_limits(plan, wanted, costs)
     return plan
+
+
+def largest(wanted: Wanted) -> int | None:
+    """Most tokens of a budget; None where the requests alone decide."""
+    return wanted.largest or (VLLM_LARGEST if wanted.for_vllm else None)
 
 
 def check_largest(largest: int | None, size: EncoderSize) -> None:

@@ -12,6 +12,7 @@ from encgraph.cli.idle import Idle
 from encgraph.cli.planning import FlagsOf, Planned, Wanted
 from encgraph.errors import require
 from encgraph.export import VllmFlags
+from encgraph.report.text import plural
 from encgraph.traffic import Traffic
 
 MIB = 2**20
@@ -57,7 +58,7 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         output.machine(made)
         return
     console = output.console(stderr=wanted.export is not None)
-    _told(console, made, traffic)
+    _told(console, made, traffic, limit=planning.largest(wanted))
     if wanted.plan_file is not None:
         console.print(f"written: {wanted.plan_file}")
     if made.flags is not None:
@@ -68,11 +69,11 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         output.line(codec.dumps(made.plan))
 
 
-def _told(console: Console, made: Planned, traffic: Traffic) -> None:
+def _told(console: Console, made: Planned, traffic: Traffic, *, limit: int | None) -> None:
     items = sum(len(request) for request in traffic.requests)
     console.print(
-        f"{made.plan.encoder} over {traffic.name}: {len(traffic.requests):,} requests, "
-        f"{items:,} items"
+        f"{made.plan.encoder} over {traffic.name}: {plural(len(traffic.requests), 'request')}, "
+        f"{plural(items, 'item')}"
     )
     _budgets(console, made)
     console.print()
@@ -83,12 +84,19 @@ def _told(console: Console, made: Planned, traffic: Traffic) -> None:
     if made.plan.graphs and made.beyond_ratio:
         console.print(
             f"note: {made.beyond_ratio:.1%} of requests exceed the largest budget and run eager or "
-            "in parts; --largest raises it"
+            f"in parts; {_why_beyond(limit, max(traffic.tokens_by_request))}"
         )
     console.print("note: each request is taken to be encoded alone; an engine may join several")
     listing.remarks(console, traffic)
     for sentence in expected(made):
         console.print(sentence)
+
+
+def _why_beyond(limit: int | None, longest: int) -> str:
+    """Why no budget is larger: a limit, or that the requests fitted on asked for none."""
+    if limit is not None and longest > limit:
+        return "--largest raises it"
+    return "no larger one is predicted to pay for the requests that budgets were fitted on"
 
 
 def _budgets(console: Console, made: Planned) -> None:

@@ -7,6 +7,7 @@ from encgraph import curves, meters, recording, store
 from encgraph.cli import keeping, machines, output, pacing
 from encgraph.cli.options import Backend, Body
 from encgraph.encoders import registry
+from encgraph.errors import require
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
 
@@ -57,7 +58,16 @@ def show(  # noqa: PLR0913 - a parameter an option
 
 
 def budgets(largest: int | None, *, on_card: bool) -> list[int]:
-    """The budgets to record; few off a card, and said so."""
+    """The budgets to record; few off a card, and said so.
+
+    Raises:
+        ValueError: If the largest is under every budget that is recorded.
+    """
+    least = recording.TOKENS[0]
+    require(
+        largest is None or largest >= least,
+        f"--largest must be at least {least}, the smallest budget that is recorded, got {largest}",
+    )
     if largest is None and not on_card:
         left = ", ".join(f"{t:,}" for t in recording.TOKENS if t > CPU_LARGEST)
         output.note(

@@ -11,6 +11,7 @@ from encgraph.cli.options import (
     BackendName,
     BodyName,
     Calibrate,
+    Concurrency,
     Count,
     EncoderName,
     FirstToken,
@@ -39,19 +40,15 @@ def bench(  # noqa: PLR0913 - a parameter an option
     seed: Seed = 0,
     calibrate: Calibrate = False,
     first_token: FirstToken = False,
-    concurrency: Annotated[
-        str | None,
-        typer.Option(
-            "--concurrency",
-            metavar="N,...",
-            help="Requests a batch, with --first-token; 1,4,16 on a card and 1,4 on a CPU unless given.",
-            show_default=False,
-        ),
-    ] = None,
+    concurrency: Concurrency = None,
     out: Out = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Compare strategies request by request, interleaved; write the measurements."""
+    """Compare strategies request by request, interleaved; write the measurements.
+
+    A file keeps one run of an encoder, since times of two runs are no comparison: it is replaced by a
+    run that measures all its strategies again, and by no other.
+    """
     from encgraph.cli import benching, idle
 
     wanted = benching.Wanted(

@@ -1,6 +1,7 @@
 """Make encoder inputs: random pixels of given grids, or the processor's from image files."""
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -113,8 +114,10 @@ def from_files(
 def _read(path: Path, reader: Reader) -> tuple[Tensor, Grid, tuple[int, int]]:
     """Pixels, grid, and the sides in pixels of the upright image."""
     try:
-        with Image.open(path) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGB")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path) as opened:
+                image = ImageOps.exif_transpose(opened).convert("RGB")
         return *reader(image), image.size
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{str(path)!r} cannot be encoded: {error}") from error
