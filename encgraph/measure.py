@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
 from typing import TypeVar
 
 import torch
@@ -109,17 +108,6 @@ def wall_ms(run: Callable[[], object], device: torch.device) -> float:
     run()
     synchronize(device)
     return (time.perf_counter() - start) * 1e3
-
-
-def middle(weights: Sequence[float]) -> int:
-    """Index of the value at which half of all weight is reached, smallest first.
-
-    >>> middle([9, 1, 2, 7])
-    3
-    """
-    order = sorted(range(len(weights)), key=weights.__getitem__)
-    reached = accumulate(weights[index] for index in order)
-    return next(i for i, sum_ in zip(order, reached, strict=True) if 2 * sum_ >= sum(weights))
 
 
 def synchronize(device: torch.device) -> None:

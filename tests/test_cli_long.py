@@ -16,7 +16,6 @@ from encgraph import (
     cards,
     costs,
     first_token,
-    measure,
     recording,
     sizes,
     store,
@@ -89,11 +88,6 @@ def test_a_run_lets_its_caller_forecast_before_anything_runs() -> None:
     )
     study.run(drawn, setting(), strategies.ENCGRAPH_PLAIN, options)
     assert expected == [2 + 2 * 2]  # verified beside eager, then warmed up and timed by both
-
-
-def test_the_middle_is_where_half_of_the_weight_is() -> None:
-    assert measure.middle([1, 1, 1, 1, 10]) == 4
-    assert measure.middle([2, 1, 3]) == 0
 
 
 def test_an_interrupted_bench_has_the_requests_before_it() -> None:
