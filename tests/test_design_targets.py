@@ -130,3 +130,9 @@ def test_host_time_and_capture_are_those_on_record():
         f"{plain['capture_s']:.1f} s for {plain['graphs_count']:.0f} plain, "
         f"{fused['capture_s']:.1f} s for {fused['graphs_count']:.0f} fused"
     )
+
+
+def test_device_memory_beside_the_manager_of_vllm():
+    ours, theirs = (numbers(name)["device_bytes"] for name in ("vllm", "vllm_manager"))
+    said = f"{ours / 2**20:,.0f} and {theirs / 2**20:,.0f} MiB, {100 * (1 - ours / theirs):.1f} % apart (must 5"
+    assert said in DESIGN

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from PIL import Image
@@ -55,15 +56,26 @@ def named(family: str, rule: TokenRule, *, raw: bool = False) -> Reader:
     return READERS[family](rule, stated)
 
 
-def _qwen(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    """The processor's PIL form, which needs no torchvision, under the rule's limits."""
-    processor = Qwen2VLImageProcessorPil(**_limits(rule), **options)
-    return lambda image: _with_grid(processor(images=[image], return_tensors="pt"))
+def _by(
+    processor: Callable[..., Any],
+    stated: Callable[[TokenRule], dict[str, Any]],
+    taken: Callable[[Any, TokenRule], tuple[Tensor, Grid]],
+) -> Make:
+    """A processor told what the rule says, and what is taken of its answer."""
+
+    def make(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
+        made = processor(**stated(rule), **options)
+        return lambda image: taken(made(images=[image], return_tensors="pt"), rule)
+
+    return make
 
 
-def _glm(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    processor = Glm4vImageProcessorPil(**_limits(rule), **options)
-    return lambda image: _with_grid(processor(images=[image], return_tensors="pt"))
+def _side(rule: TokenRule) -> int:
+    return math.isqrt(rule.max_pixels)
+
+
+def _square(rule: TokenRule) -> dict[str, int]:
+    return {"height": _side(rule), "width": _side(rule)}
 
 
 def _limits(rule: TokenRule) -> dict[str, Any]:
@@ -75,89 +87,54 @@ def _limits(rule: TokenRule) -> dict[str, Any]:
     }
 
 
-def _with_grid(made: Any) -> tuple[Tensor, Grid]:
-    return made["pixel_values"], Grid(*made["image_grid_thw"][0].tolist())
+def _longest_edge(rule: TokenRule) -> dict[str, Any]:
+    patch = {"height": rule.patch, "width": rule.patch}
+    return {"size": {"longest_edge": _side(rule)}, "patch_size": patch}
 
 
-def _pixtral(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    """Its images are whole; the encoder takes flat patches in raster order."""
-    patch = rule.patch
-    processor = PixtralImageProcessorPil(
-        size={"longest_edge": math.isqrt(rule.max_pixels)},
-        patch_size={"height": patch, "width": patch},
-        **options,
-    )
-
-    def read(image: Image.Image) -> tuple[Tensor, Grid]:
-        image_3HW = processor(images=[image], return_tensors="pt")["pixel_values"][0]
-        high, wide = (side // patch for side in image_3HW.shape[1:])
-        blocks = image_3HW.view(3, high, patch, wide, patch).permute(1, 3, 0, 2, 4)
-        return blocks.reshape(high * wide, -1), Grid(1, high, wide)
-
-    return read
+def _by_ratio(rule: TokenRule) -> dict[str, Any]:
+    return {"size": _square(rule), "crop_to_patches": True, "max_patches": rule.tiles}
 
 
-def _internvl(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    """Tiles in reading order, the whole image last."""
-    side = math.isqrt(rule.max_pixels)
-    processor = GotOcr2ImageProcessorPil(
-        size={"height": side, "width": side},
-        crop_to_patches=True,
-        max_patches=rule.tiles,
-        **options,
-    )
-    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
-
-
-def _idefics3(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    processor = Idefics3ImageProcessorPil(**_edges(rule), **options)
-    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
-
-
-def _smolvlm(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-    processor = SmolVLMImageProcessorPil(**_edges(rule), **options)
-    return lambda image: _tiled(processor(images=[image], return_tensors="pt"), rule)
-
-
-def _edges(rule: TokenRule) -> dict[str, Any]:
-    side = math.isqrt(rule.max_pixels)
+def _by_edge(rule: TokenRule) -> dict[str, Any]:
     return {
-        "size": {"longest_edge": rule.tiles * side},
-        "max_image_size": {"longest_edge": side},
+        "size": {"longest_edge": rule.tiles * _side(rule)},
+        "max_image_size": {"longest_edge": _side(rule)},
     }
 
 
+def _squared(rule: TokenRule) -> dict[str, Any]:
+    """All of the image in the one square, whatever its ratio."""
+    return {"size": _square(rule)}
+
+
+def _cropped(rule: TokenRule, margin: float = 1.0) -> dict[str, Any]:
+    """The shorter side to so much more than the square, which is cut from the middle."""
+    return {"size": {"shortest_edge": round(margin * _side(rule))}, "crop_size": _square(rule)}
+
+
+def _patches(rule: TokenRule) -> dict[str, Any]:
+    return {"patch_size": rule.patch, "max_num_patches": rule.max_pixels // rule.patch**2}
+
+
+def _with_grid(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
+    """Flat patches, and the grid that the processor says."""
+    return made["pixel_values"], Grid(*made["image_grid_thw"][0].tolist())
+
+
+def _cut_up(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
+    """Flat patches in raster order of a whole image."""
+    patch, image_3HW = rule.patch, made["pixel_values"][0]
+    high, wide = (side // patch for side in image_3HW.shape[1:])
+    blocks = image_3HW.view(3, high, patch, wide, patch).permute(1, 3, 0, 2, 4)
+    return blocks.reshape(high * wide, -1), Grid(1, high, wide)
+
+
 def _tiled(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
-    """Tiles stacked, in the order of the encoder's tokens."""
+    """Tiles stacked in reading order, the whole image last, as the encoder's tokens lie."""
     pixels_N = made["pixel_values"].flatten(0, -4)
     side = rule.longest_side(rule.max_pixels)
     return pixels_N, Grid(len(pixels_N), side, side)
-
-
-def _squared(processor: Callable[..., Any]) -> Make:
-    """All of the image in the one square, whatever its ratio."""
-
-    def make(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-        side = math.isqrt(rule.max_pixels)
-        made = processor(size={"height": side, "width": side}, **options)
-        return lambda image: _whole(made(images=[image], return_tensors="pt"), rule)
-
-    return make
-
-
-def _cropped(processor: Callable[..., Any], *, margin: float) -> Make:
-    """The shorter side to so much more than the square, which is cut from the middle."""
-
-    def make(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
-        side = math.isqrt(rule.max_pixels)
-        made = processor(
-            size={"shortest_edge": round(margin * side)},
-            crop_size={"height": side, "width": side},
-            **options,
-        )
-        return lambda image: _whole(made(images=[image], return_tensors="pt"), rule)
-
-    return make
 
 
 def _whole(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
@@ -166,35 +143,30 @@ def _whole(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
     return made["pixel_values"][0], Grid(1, side, side)
 
 
-def _naflex(rule: TokenRule, options: Mapping[str, Any]) -> Reader:
+def _unpadded(made: Any, rule: TokenRule) -> tuple[Tensor, Grid]:
     """Flat patches without the processor's padding."""
-    most = rule.max_pixels // rule.patch**2
-    processor = Siglip2ImageProcessorPil(patch_size=rule.patch, max_num_patches=most, **options)
-
-    def read(image: Image.Image) -> tuple[Tensor, Grid]:
-        made = processor(images=[image], return_tensors="pt")
-        high, wide = made["spatial_shapes"][0].tolist()
-        return made["pixel_values"][0][: high * wide], Grid(1, high, wide)
-
-    return read
+    high, wide = made["spatial_shapes"][0].tolist()
+    return made["pixel_values"][0][: high * wide], Grid(1, high, wide)
 
 
-READERS: Mapping[str, Callable[[TokenRule, Mapping[str, Any]], Reader]] = {
-    "qwen3-vl": _qwen,
-    "qwen2.5-vl": _qwen,
-    "qwen2-vl": _qwen,
-    "glm4v": _glm,
-    "pixtral": _pixtral,
-    "internvl": _internvl,
-    "idefics3": _idefics3,
-    "smolvlm": _smolvlm,
-    "siglip": _squared(SiglipImageProcessorPil),
-    "gemma3": _squared(Gemma3ImageProcessorPil),
-    "dinov3": _squared(ViTImageProcessorPil),
-    "clip": _cropped(CLIPImageProcessorPil, margin=1.0),
-    "dinov2": _cropped(BitImageProcessorPil, margin=DINO_MARGIN),
-    "dinov2-registers": _cropped(BitImageProcessorPil, margin=DINO_MARGIN),
-    "siglip2-naflex": _naflex,
+_QWEN = _by(Qwen2VLImageProcessorPil, _limits, _with_grid)
+_DINOV2 = _by(BitImageProcessorPil, partial(_cropped, margin=DINO_MARGIN), _whole)
+READERS: Mapping[str, Make] = {
+    "qwen3-vl": _QWEN,
+    "qwen2.5-vl": _QWEN,
+    "qwen2-vl": _QWEN,
+    "glm4v": _by(Glm4vImageProcessorPil, _limits, _with_grid),
+    "pixtral": _by(PixtralImageProcessorPil, _longest_edge, _cut_up),
+    "internvl": _by(GotOcr2ImageProcessorPil, _by_ratio, _tiled),
+    "idefics3": _by(Idefics3ImageProcessorPil, _by_edge, _tiled),
+    "smolvlm": _by(SmolVLMImageProcessorPil, _by_edge, _tiled),
+    "siglip": _by(SiglipImageProcessorPil, _squared, _whole),
+    "gemma3": _by(Gemma3ImageProcessorPil, _squared, _whole),
+    "dinov3": _by(ViTImageProcessorPil, _squared, _whole),
+    "clip": _by(CLIPImageProcessorPil, _cropped, _whole),
+    "dinov2": _DINOV2,
+    "dinov2-registers": _DINOV2,
+    "siglip2-naflex": _by(Siglip2ImageProcessorPil, _patches, _unpadded),
 }
 """How a family's processor makes pixels and grid of an image. Each is the processor's form over PIL, which
 needs no torchvision; DINOv3 has none, and ViT's differs in rounding alone: it resizes before it rescales."""
