@@ -21,6 +21,9 @@ from encgraph.bench import System
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.systems import Setting
 
+MANAGER = "vllm_manager"
+"""Its name among strategies."""
+
 
 class Manager:
     """vLLM's manager as one more system; its batches are joined outside the timed call."""
@@ -55,7 +58,7 @@ def outputs(made: Sequence[Tensor], widths: Sequence[int]) -> list[EncoderOutput
 def _manager(folder: Path, setting: Setting) -> System:
     manager = Manager(folder, setting)
     return System(
-        name="vllm_manager",
+        name=MANAGER,
         execute=manager,
         attention=manager.attention,
         compiled=False,

@@ -49,7 +49,7 @@ class Vit:
 
     @torch.no_grad()
     def eager(self, inputs):
-        pixels = [value.pixels.to(self.module.dtype) for value in inputs]
+        pixels = [value.pixels.to(self.module.device, self.module.dtype) for value in inputs]
         rows = self.module(torch.stack(pixels)).last_hidden_state if pixels else ()
         return [EncoderOutput(main=each) for each in rows]
 
@@ -63,7 +63,7 @@ class Vit:
 class Untouched(Vit):
     @torch.no_grad()
     def eager(self, inputs):  # the module alone, an item at a time: what all else is held against
-        each = [self.module(value.pixels[None].to(self.module.dtype)) for value in inputs]
+        each = [self.module(value.pixels[None].to(self.module.device, self.module.dtype)) for value in inputs]
         return [EncoderOutput(main=made.last_hidden_state[0]) for made in each]
 
 

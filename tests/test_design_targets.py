@@ -125,11 +125,44 @@ def test_host_time_meets_its_target(name):
 
 def test_host_time_and_capture_are_those_on_record():
     assert row("host time") == f"{numbers('encgraph')['before_launch_us']:.0f} us"
-    plain, fused = (numbers(name) for name in ("encgraph_plain", "encgraph"))
-    assert row("capture") == (
-        f"{plain['capture_s']:.1f} s for {plain['graphs_count']:.0f} plain, "
-        f"{fused['capture_s']:.1f} s for {fused['graphs_count']:.0f} fused"
+    plain, fused = (numbers(name)["capture_s"] for name in ("encgraph_plain", "encgraph"))
+    taken = {
+        (m.strategy, m.numbers["warm_cache_count"] > 0): m.numbers
+        for m in store.load("h200", "capture-qwen3-vl-8b")
+    }
+    (cold_plain, warm_plain), (cold, warm) = (
+        [taken[name, is_warm]["capture_s"] for is_warm in (False, True)]
+        for name in ("encgraph_plain", "encgraph")
     )
+    graphs = [taken[name, True]["graphs_count"] for name in ("encgraph_plain", "encgraph")]
+    said = row("capture")
+    assert said.startswith(
+        f"in a new process, {graphs[0]:.0f} plain and {graphs[1]:.0f} fused graphs: "
+        f"{cold_plain:.1f} and {cold:.1f} s with empty compile caches, "
+        f"{warm_plain:.1f} and {warm:.1f} s with warm ones"
+    )
+    assert f"; {plain:.1f} and {fused:.1f} s where" in said
+    assert cold_plain < 6
+    assert cold < 40
+
+
+def test_mixed_requests_and_what_was_predicted_for_them():
+    mixed = readings.summaries(store.load("h200", "bench-mix"))
+    [said] = re.findall(r"^Mixed requests .*?\n\n", DESIGN, re.M | re.S)
+    said = said.replace("\n", " ")
+    assert f"the first {mixed['encgraph'].latency.samples} requests" in said
+    for name, line in mixed.items():
+        called = "vLLM's own manager" if name == "vllm_manager" else f"`{name}`"
+        assert f"{called} {line.latency.mean_ms:.1f}" in said
+    graphed = [line for line in mixed.values() if line.memory]
+    assert len(graphed) == 3
+    for text, measured, predicted in (
+        ("the mean within", lambda m: m.latency.mean_ms, "predicted_mean_ms"),
+        ("p99 within", lambda m: m.latency.p99_ms, "predicted_p99_ms"),
+        ("bytes within", lambda m: m.memory.total_bytes, "predicted_bytes"),
+    ):
+        worst = max(abs(m.numbers[predicted] / measured(m) - 1) for m in graphed)
+        assert f"{text} {100 * worst:.1f} %" in said
 
 
 def test_device_memory_beside_the_manager_of_vllm():

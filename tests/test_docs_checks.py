@@ -63,8 +63,13 @@ def test_a_mask_that_the_model_makes_under_capture_alone_is_found(names):
     assert ("masking_utils.py" in "".join(found["paths"].detail)) is MASKS_UNDER_CAPTURE
 
 
-def test_the_adapter_passes_every_check_that_applies(names, check_encoder):
-    found = check_encoder(names["build"]("cpu", torch.float32), names["make_inputs"])
+@pytest.mark.parametrize(
+    ("device", "backend"),
+    [("cpu", "reference"), pytest.param("cuda", "cuda", marks=pytest.mark.cuda)],
+)
+def test_the_adapter_passes_every_check_that_applies(names, check_encoder, device, backend):
+    adapter = names["build"](device, torch.float32)
+    found = check_encoder(adapter, names["make_inputs"], backend=backend)
     assert {one.name for one in found if not one.passed} == {"boundaries", "clips", "last_row"}
 
 
