@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from encgraph import cards, costs, sizes
+from encgraph import cards, costs, sizes, store
 from encgraph.costs import Costs, Curve
-from encgraph.records import Capacity, Item, Load, Plan
+from encgraph.records import Capacity, Item, Load, Plan, Route
 from encgraph.sizes import QWEN3_VL_RULE, SIZES
 
 EIGHT_B = SIZES["qwen3-vl-8b"]
@@ -108,6 +108,19 @@ def test_a_row_of_the_slabs_is_pixels_attention_and_a_share_of_the_outputs() -> 
 def test_arithmetic_says_that_it_is_modelled() -> None:
     assert not MODELLED.recorded
     assert "modelled" in MODELLED.source
+
+
+@pytest.mark.parametrize("encoder", ["qwen3-vl-2b", "qwen3-vl-4b", "qwen3-vl-8b", "qwen3-vl-32b"])
+def test_arithmetic_of_the_pool_is_near_what_plain_towers_took(encoder: str) -> None:
+    a_patch = costs.modelled(SIZES[encoder]).pool_bytes_per_patch
+    taken = [
+        line.memory.pool_bytes / line.capacity.patches
+        for line in store.load("h200", f"curve-{encoder}")
+        if line.route is Route.CAPTURE and not line.compiled
+        if line.capacity is not None and line.capacity.tokens >= 512 and line.memory is not None
+    ]
+    assert len(taken) >= 10
+    assert all(0.9 < a_patch / bytes_taken < 1.15 for bytes_taken in taken)
 
 
 NUMBERS = [field.name for field in fields(Costs) if field.type in (int, float)]
