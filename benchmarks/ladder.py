@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from encgraph import bench, cards, sizes, store, strategies, systems, traffic
+from encgraph import bench, cards, readings, sizes, store, strategies, systems, traffic
 from encgraph.bars import until
 from encgraph.results import Interrupted, Measurement
 from encgraph.systems import Setting
@@ -45,7 +45,7 @@ def setting_of(
 def table(lines: Sequence[Measurement]) -> str:
     """A row a strategy: times, what the rung gained over the one before, floors, memory, jitter."""
     rows, last = [], None
-    for name, line in bench.summaries(lines).items():
+    for name, line in readings.summaries(lines).items():
         assert line.latency is not None
         mean, numbers = line.latency.mean_ms, line.numbers
         gain = f"{last / mean:6.2f}x" if last else "       "
@@ -53,7 +53,7 @@ def table(lines: Sequence[Measurement]) -> str:
         arithmetic = _over(mean, numbers.get("arithmetic_floor_ms"))
         held = line.memory.total_bytes / 2**20 if line.memory else 0.0
         rows.append(
-            f"{name:24} {mean:8.2f} ms {gain}  p99 {line.latency.p99_ms:8.2f}  "
+            f"{name:24} {mean:8.2f} ms {gain}  {line.latency.tail_name} {line.latency.p99_ms:8.2f}  "
             f"worst {line.latency.worst_ms:8.2f}  over exact {exact}  "
             f"over arithmetic {arithmetic}  {held:6.0f} MiB  "
             f"host {numbers.get('before_launch_us', 0):5.0f} us"

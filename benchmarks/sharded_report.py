@@ -39,7 +39,7 @@ def said(one: Measurement) -> str:
     latency = _latency(one)
     return (
         f"{one.traffic:28} {one.strategy:40} {latency.samples:3} bursts  mean {latency.mean_ms:8.2f} ms  "
-        f"p50 {latency.p50_ms:8.2f}  p90 {latency.p90_ms:8.2f}  p99 {latency.p99_ms:8.2f}  "
+        f"p50 {latency.p50_ms:8.2f}  p90 {latency.p90_ms:8.2f}  {latency.tail_name} {latency.p99_ms:8.2f}  "
         f"encoder {one.numbers['encode_mean_ms']:8.2f} (over predicted {over_predicted(one)})  "
         f"idle {one.numbers['idle_ratio']:.2f} (predicted {predicted_idle(one)})"
     )

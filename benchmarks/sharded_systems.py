@@ -102,7 +102,7 @@ class Bench:
     def timed(self, run: Callable[[], object]) -> list[float]:
         """Wall milliseconds of each rank, all started together."""
         self.of_ranks(0.0)
-        return self.of_ranks(measure.wall_ms(run, self.joined.device))
+        return self.of_ranks(meters.wall_ms(run, self.joined.device))
 
 
 def fixed_plan(bench: Bench, strategy: strategies.Strategy) -> Plan | None:
@@ -187,17 +187,15 @@ def pixels(burst: Burst, bench: Bench, index: int, *, where: str) -> list[Input]
 
 
 def run_burst(bench: Bench, made: Sequence[System], batch: Sequence[Input], turn: int) -> None:
-    """Time one burst by every system, in an order that turns each repeat."""
+    """Time one burst by every system, in an order that turns with each repeat and each burst."""
     samples: dict[str, list[float]] = {system.name: [] for system in made}
-    rank, repeats = bench.joined.rank, bench.given.repeats
-    for repeat in range(-1, repeats):
-        start = (turn + repeat) % len(made)
-        for system in [*made[start:], *made[:start]]:
-            idle = system.sharded is None and rank != 0
-            run = (lambda: None) if idle else partial(system.execute, batch)
-            slowest = max(bench.timed(run))
-            if repeat >= 0:
-                samples[system.name].append(slowest)
+    rank, named = bench.joined.rank, {system.name: system for system in made}
+    for name, counts in measure.turns(named, index=turn, repeats=bench.given.repeats):
+        idle = named[name].sharded is None and rank != 0
+        run = (lambda: None) if idle else partial(named[name].execute, batch)
+        slowest = max(bench.timed(run))
+        if counts:
+            samples[name].append(slowest)
     for system in made:
         system.medians_ms.append(statistics.median(samples[system.name]))
         if system.sharded is None:  # it gathers nothing: its encoder alone is what was timed

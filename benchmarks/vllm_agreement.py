@@ -15,7 +15,18 @@ import torch
 import vllm_manager
 from torch import Tensor
 
-from encgraph import bench, graphs, memory, rows, sizes, store, strategies, systems, traffic
+from encgraph import (
+    bench,
+    graphs,
+    memory,
+    readings,
+    rows,
+    sizes,
+    store,
+    strategies,
+    systems,
+    traffic,
+)
 from encgraph.bars import until
 from encgraph.bench import System
 from encgraph.encoders.protocol import EncoderOutput, Input
@@ -112,7 +123,7 @@ def main() -> None:
         progress=progress,
     )
     store.write(given.out / f"{lines[0].experiment}.jsonl", lines)
-    for name, line in bench.summaries(lines).items():
+    for name, line in readings.summaries(lines).items():
         print(name, line.latency, line.memory, dict(line.numbers))
 
 

@@ -8,7 +8,7 @@ right before they are timed, exact graphs where they are made: `proving` says ho
 """
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -255,6 +255,7 @@ def _time(
             device=bench.setting.device,
             repeats=bench.repeats,
             warmups=benched.WARMUPS,
+            first=index,
         )
         for system in made:
             timed.latencies[system.name] += found[system.name]
@@ -293,8 +294,3 @@ def _smallest(setting: Setting, count: int) -> list[Input]:
     return inputs.synthetic(
         [grid] * count, size=setting.size, device=setting.device, dtype=setting.dtype, seed=0
     )
-
-
-def summaries(lines: Sequence[Measurement]) -> Mapping[str, Measurement]:
-    """The one line of each strategy that speaks of all requests."""
-    return {m.strategy: m for m in lines if m.request is None and "repeats_count" in m.numbers}

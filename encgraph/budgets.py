@@ -4,30 +4,30 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
 from encgraph import sizes
 from encgraph.costs import Costs
 from encgraph.errors import MOST_GRAPHS, MOST_TOKENS, require, whole
 from encgraph.fitting import judging, repacking
-from encgraph.fitting.judging import Prediction, judge
+from encgraph.fitting.judging import Prediction, Routed, judge, routed
 from encgraph.fitting.posing import Limits
 from encgraph.fitting.repacking import Choice, Fit
 from encgraph.fitting.shapes import Target
 from encgraph.records import Item, Plan
+from encgraph.results import at_shares
 
 __all__ = [
     "Choice",
     "Fit",
     "Limits",
     "Prediction",
+    "Routed",
     "Target",
     "auto",
     "doubling",
     "fitted",
     "judge",
     "quantile",
+    "routed",
 ]
 
 REASONABLE_TOKENS = 8192
@@ -134,10 +134,9 @@ def quantile(
 class _Seen:
     """What quantiles need of a traffic."""
 
-    tokens: npt.NDArray[np.int64]
-    """Tokens a request, ascending."""
-    upto: npt.NDArray[np.float64]
-    """Running sum of the weights."""
+    tokens: Sequence[int]
+    """Of each request."""
+    weights: Sequence[float]
     items: int
     frames: int
     """Most of a request."""
@@ -145,21 +144,17 @@ class _Seen:
 
 def _seen(requests: Sequence[Sequence[Item]], weights: Sequence[float]) -> _Seen:
     some = [i for i, items in enumerate(requests) if items]
-    tokens = np.array([sum(item.tokens for item in requests[i]) for i in some])
-    share = np.asarray(weights, float)[some] if len(weights) else np.ones(len(some))
-    order = np.argsort(tokens, kind="stable")
     return _Seen(
-        tokens=tokens[order],
-        upto=np.cumsum(share[order]),
+        tokens=[sum(item.tokens for item in requests[i]) for i in some],
+        weights=[weights[i] for i in some] if len(weights) else (),
         items=max(len(requests[i]) for i in some),
         frames=max(sum(item.frames for item in requests[i]) for i in some),
     )
 
 
 def _at_quantiles(seen: _Seen, count: int, *, target: Target, items: int | None) -> Plan:
-    steps = np.arange(1, count + 1) / count
-    at = np.searchsorted(seen.upto, steps * seen.upto[-1] * (1 - 1e-12))
-    budgets = [int(b) for b in np.unique(seen.tokens[at])]
+    shares = [step / count for step in range(1, count + 1)]
+    budgets = sorted(set(at_shares(seen.tokens, shares, seen.weights)))
     most = min(seen.items if items is None else items, budgets[0])
     reasons = [f"{b} tokens: a quantile of tokens a request, {count} in all" for b in budgets]
     return _uniform(budgets, target, items=most, frames=seen.frames, reasons=reasons)
@@ -242,9 +237,15 @@ def fitted(
         weights: How often each request counts; once by default.
 
     Raises:
-        ValueError: If there are no requests, or the byte limit is too small for one graph.
+        ValueError: If there are no requests, the costs are of another encoder than the target, or the
+            byte limit is too small for one graph.
     """
     judging.check(requests, weights)
+    require(
+        isinstance(target, Target),
+        f"target must be a Target, got {type(target).__name__}; `Target(size=...)` makes one",
+    )
+    judging.check_costs(costs, target.size.name)
     limits = limits or Limits()
     some = [i for i, items in enumerate(requests) if items]
     return repacking.fit(
@@ -267,7 +268,7 @@ def _baselines(
         for count in range(1, most + 1)
     ]
     smallest = min(item.tokens for items in requests for item in items)
-    largest = int(seen.tokens[-1])
+    largest = max(seen.tokens)
     uppers = {smallest * 2**k for k in range(1, most)} | {largest, REASONABLE_TOKENS}
     frames = seen.frames if seen.frames > seen.items else 0
     for upper in sorted(uppers):

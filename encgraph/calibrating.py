@@ -2,23 +2,27 @@
 
 A recorded curve speaks of a card in general; this speaks of these graphs, this driver and this host, so
 that replay, split or eager is decided by what was seen here. Loads are those of `points`: full with
-few and with many segments, half full, almost empty; eager on a ladder of loads. The most telling come
-first, since all of it is under one time limit. Outputs do not change: a replay's buffers are written
-anew, and each fill clears what the last one left.
+few and with many segments, half full, almost empty; eager on a ladder of loads. All of it is under one
+time limit, so what fixes the fit comes first: every load of the largest graph, which tells live loads
+from padding where both are large; every other graph full; eager of every size, the largest with many
+segments too. Without those there is no calibration: fewer leave more unknowns than points. Outputs do
+not change: a replay's buffers are written anew, and each fill clears what the last one left.
 """
 
+import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, islice, zip_longest
+from itertools import chain, cycle, islice, zip_longest
 
-from encgraph import curves, meters, packing, rows
+from encgraph import curves, meters, packing, rows, sizes
 from encgraph.costs import Costs
 from encgraph.curves import Kernels
 from encgraph.encoders.protocol import EncoderOutput, Input
-from encgraph.errors import require
+from encgraph.errors import CalibrationError, require
 from encgraph.exact import ExactSet
 from encgraph.graphs import GraphSet
 from encgraph.points import Recording, load_of
@@ -29,13 +33,24 @@ from encgraph.sizes import EncoderSize
 
 LIMIT_S = 10.0
 """Enough for 16 graphs on a card; on a CPU large graphs get one sample a load."""
-RUNGS = 5
-"""Sizes of eager loads, from the smallest item to the largest capacity."""
-MOST_ITEMS = 16
+RUNG = 2.0
+"""Largest ratio of one size of eager loads to the next."""
+SEVERAL = 4
+"""Small items of an execute that is timed for what the host adds to each."""
 SAMPLES = 5
 POINTS = 12
 """Points beside the four of a capacity, about."""
 Job = Callable[[], Measurement]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Jobs:
+    """What to time, in this order."""
+
+    telling: Sequence[Job]
+    """Without which there is no fit."""
+    further: Sequence[Job]
+    """What makes it better."""
 
 
 def calibrate(
@@ -53,8 +68,9 @@ def calibrate(
         The costs that the runner now packs by; `source` says they were measured at capture.
 
     Raises:
-        ValueError: If there is nothing to calibrate, the layout is another, or the limit is too short;
-            the runner then packs as before.
+        ValueError: If there is nothing to calibrate, or the layout is another.
+        CalibrationError: If the limit is too short for what fixes a fit. In either case the runner
+            packs as before.
     """
     require(
         size.layout == "packed",
@@ -71,14 +87,41 @@ def calibrate(
         samples=samples,
         most_ms=1e3 * limit_s / (POINTS + 4 * len(made.graphs)),
     )
-    points: list[Measurement] = []
-    for job in _jobs(recording, made):
+    jobs, points = _jobs(recording, made), list[Measurement]()
+    for job in chain(jobs.telling, jobs.further):
         if time.perf_counter() >= until_s:
             break
         points.append(job())
-    costs = _fitted(recording, made, points, limit_s)
+    _check(jobs, points, limit_s)
+    costs = _fitted(recording, made, points)
     runner.pack_by(partial(packing.packer, costs=costs, rule="cheapest"))
     return costs
+
+
+def _check(jobs: Jobs, points: Sequence[Measurement], limit_s: float) -> None:
+    if len(points) < len(jobs.telling):
+        raise CalibrationError(
+            f"calibration must time the {len(jobs.telling)} replays and eager runs that fix a fit, "
+            f"got {len(points)} in {limit_s!r} s; raise its limit or capture fewer and smaller graphs"
+        )
+
+
+def tried(
+    runner: EncoderRunner, size: EncoderSize, *, otherwise: Costs, limit_s: float = LIMIT_S
+) -> Costs:
+    """Calibrate, or where the time was too short keep the costs a runner packs by, and say so.
+
+    Args:
+        runner: With graphs of a plan captured.
+        size: Its encoder's, of the packed layout.
+        otherwise: What it packs by until now.
+        limit_s: Seconds after which nothing more is begun.
+    """
+    try:
+        return calibrate(runner, size, limit_s=limit_s)
+    except CalibrationError as refused:
+        warnings.warn(f"{refused}; packs by costs {otherwise.source}", stacklevel=2)
+        return replace(otherwise, source=f"{otherwise.source}; not calibrated: {refused}")
 
 
 def _calibrated(runner: EncoderRunner, size: EncoderSize) -> GraphSet:
@@ -91,23 +134,34 @@ def _calibrated(runner: EncoderRunner, size: EncoderSize) -> GraphSet:
     return made
 
 
-def _jobs(recording: Recording, made: GraphSet) -> Iterator[Job]:
-    """What to time, most telling first; where there is too little for a fit, again."""
+def _jobs(recording: Recording, made: GraphSet) -> Jobs:
+    """What to time; where that is too little for a fit, again."""
     plan = made.captured_plan
-    loads = [(graph, _loads(recording, graph)) for graph in plan.graphs]
-    ranks = zip_longest(*([(graph, batch) for batch in batches] for graph, batches in loads))
-    ranked = [one for rank in ranks for one in rank if one is not None]
+    loads = [[(graph, batch) for batch in _loads(recording, graph)] for graph in plan.graphs[::-1]]
+    loads = [batches for batches in loads if batches]
     require(
-        bool(ranked),
+        bool(loads),
         f"calibration needs a graph that holds the smallest item of {recording.size.name!r}, "
         f"{recording.size.rule.min_tokens} tokens, got budgets {plan.token_budgets!r}",
     )
-    replays: list[Job] = [partial(recording.replay, made, *one) for one in ranked]
-    eagers: list[Job] = [partial(recording.eager, b) for b in _ladder(recording, plan.largest())]
-    yield from _at_least(curves.LEAST_EAGERS, eagers[: curves.LEAST_EAGERS])
-    yield from _at_least(curves.LEAST_REPLAYS, replays)
-    yield from _executes(recording, made)
-    yield from eagers[curves.LEAST_EAGERS :]
+    largest, *others = loads
+    full, *rest = zip_longest(*others) if others else [()]
+    replays, more = [
+        [partial(recording.replay, made, *one) for one in chosen if one is not None]
+        for chosen in ([*largest, *full], chain(*rest))
+    ]
+    eagers, apart = (
+        [partial(recording.eager, batch) for batch in batches]
+        for batches in _ladder(recording, plan.largest())
+    )
+    return Jobs(
+        telling=[
+            *_at_least(curves.LEAST_EAGERS, [*eagers, *apart[:1]]),
+            *_at_least(curves.LEAST_REPLAYS, replays),
+            *_executes(recording, made),
+        ],
+        further=[*more, *apart[1:]],
+    )
 
 
 def _at_least(count: int, jobs: Sequence[Job]) -> Iterator[Job]:
@@ -115,49 +169,58 @@ def _at_least(count: int, jobs: Sequence[Job]) -> Iterator[Job]:
 
 
 def _loads(recording: Recording, capacity: Capacity) -> list[list[Input]]:
-    """Almost empty, full with few and with several segments, half full; as far as they differ."""
+    """Full with few and with several segments, almost empty, half full; as far as they differ."""
     low, tokens = recording.size.rule.min_tokens, capacity.tokens
     tried = [
-        *_split(recording, low, capacity)[:1],
         *_split(recording, tokens, capacity),
+        *_split(recording, low, capacity)[:1],
         *_split(recording, tokens // 2, capacity)[:1],
     ]
-    return list({load_of(batch): batch for batch in tried}.values())
+    return _distinct(tried)
 
 
-def _ladder(recording: Recording, largest: Capacity) -> list[list[Input]]:
-    """Eager loads: smallest, middle, largest, those between, then all with more segments."""
-    low, ratio = recording.size.rule.min_tokens, largest.tokens / recording.size.rule.min_tokens
-    rungs = [round(low * ratio ** (n / (RUNGS - 1))) for n in range(RUNGS)]
-    middle = RUNGS // 2
-    order = [rungs[0], rungs[middle], rungs[-1], *rungs[1:middle], *rungs[middle + 1 : -1]]
-    split = [_split(recording, tokens, largest) for tokens in order]
-    tried = [one for rank in zip_longest(*split) for one in rank if one is not None]
-    return list({load_of(batch): batch for batch in tried}.values())
+def _ladder(recording: Recording, largest: Capacity) -> tuple[list[list[Input]], list[list[Input]]]:
+    """Eager loads of as few items as can be, largest first; and those of more, which no graph limits."""
+    rule = recording.size.rule
+    low, ratio = rule.min_tokens, largest.tokens / rule.min_tokens
+    steps = max(1, math.ceil(math.log(max(1.0, ratio), RUNG)))
+    roomy = sizes.capacity(largest.tokens, rule, items=max(1, largest.tokens // low))
+    rungs = [round(low * ratio ** (n / steps)) for n in reversed(range(steps + 1))]
+    split = [_split(recording, tokens, roomy) for tokens in rungs]
+    few = _distinct([batches[0] for batches in split if batches])
+    return few, _distinct([batch for batches in split for batch in batches[1:]])
+
+
+def _distinct(batches: Sequence[list[Input]]) -> list[list[Input]]:
+    return list({load_of(batch): batch for batch in batches}.values())
 
 
 def _split(recording: Recording, tokens: int, capacity: Capacity) -> list[list[Input]]:
-    """Equal items of so many tokens in all: as few as a capacity allows, and four times as many."""
+    """Equal items of so many tokens in all: as few as a capacity allows, and up to four times as many."""
     rule = recording.size.rule
     most = min(rule.max_tokens, max(1, capacity.longest_segment // rule.merge_area))
     few = min(-(-tokens // most), capacity.items)
+    several = min(4 * few, capacity.items, tokens // rule.min_tokens)
     batches = [
         recording.inputs(min(most, tokens // parts), parts)
-        for parts in (few, 4 * few)
-        if parts <= capacity.items and tokens // parts >= rule.min_tokens
+        for parts in dict.fromkeys((few, max(few, several)))
+        if tokens // parts >= rule.min_tokens
     ]
     return [batch for batch in batches if capacity.holds(load_of(batch))]
 
 
 def _executes(recording: Recording, made: GraphSet) -> Iterator[Job]:
-    """Replays of one and of several small items with their copies, for what the host adds."""
-    low = recording.size.rule.min_tokens
-    for graph in made.captured_plan.graphs[-1:]:
-        for count in (1, min(graph.items, graph.tokens // low, MOST_ITEMS)):
-            batch = recording.inputs(low, count)
-            if graph.holds(load_of(batch)):
-                run = partial(_owned, made, graph, batch)
-                yield partial(recording.execute, made, graph, batch, run)
+    """Replays of one and of several small items with their copies, for what the host adds.
+
+    By the smallest graph that holds them, since the card's own time is taken off.
+    """
+    low, graphs = recording.size.rule.min_tokens, made.captured_plan.graphs
+    several = max(min(graph.items, graph.tokens // low, SEVERAL) for graph in graphs)
+    for batch in (recording.inputs(low, count) for count in (1, max(1, several))):
+        graph = next((graph for graph in graphs if graph.holds(load_of(batch))), None)
+        if graph is not None:
+            run = partial(_owned, made, graph, batch)
+            yield partial(recording.execute, made, graph, batch, run)
 
 
 def _owned(made: GraphSet, capacity: Capacity, batch: Sequence[Input]) -> list[EncoderOutput]:
@@ -166,21 +229,13 @@ def _owned(made: GraphSet, capacity: Capacity, batch: Sequence[Input]) -> list[E
     return rows.one_copy(made.replay(capacity, batch), counts, spec.widths)
 
 
-def _fitted(
-    recording: Recording, made: GraphSet, points: Sequence[Measurement], limit_s: float
-) -> Costs:
+def _fitted(recording: Recording, made: GraphSet, points: Sequence[Measurement]) -> Costs:
     """The fit of `curves`, with eager's curve, host time and bytes as they were seen here.
 
     What the host adds was seen of one replay, so it is a step's, and eager's own is in its wall time.
     """
     eagers = [m for m in points if m.route is Route.EAGER]
     replays = [m for m in points if m.route is Route.REPLAY and "device_ms" not in m.numbers]
-    require(
-        len(replays) >= curves.LEAST_REPLAYS and len(eagers) >= curves.LEAST_EAGERS,
-        f"calibration must time {curves.LEAST_REPLAYS} replays and {curves.LEAST_EAGERS} eager "
-        f"runs, got {len(replays)} and {len(eagers)} in {limit_s!r} s; raise its limit or capture "
-        "smaller graphs",
-    )
     kernels = Kernels.of(points[0])
     fit = curves.fit(points, recording.size, kernels)
     dense, square = curves.eager_curve(eagers)

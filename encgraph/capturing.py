@@ -17,13 +17,14 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from encgraph import broken, memory
+from encgraph import ambient, broken, memory
 from encgraph.attention import measured
 from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput
 from encgraph.errors import CaptureError
 from encgraph.records import Capacity
 from encgraph.results import Memory
 
+BACKENDS = ("cuda", "reference")
 WARMUPS = 2
 """Eager runs before a capture: the first may compile or load libraries, the second must not."""
 
@@ -65,20 +66,21 @@ class BudgetGraph:
 
 
 def run(encoder: Encoder, graph: BudgetGraph) -> None:
-    """One forward into the output rows: what a graph records.
+    """One forward into the output rows, in the encoder's own dtypes: what a graph records.
 
     Raises:
         CaptureError: If it returns other rows or widths than the capacity's; `out=` would resize.
     """
-    output = encoder.forward(graph.buffers, graph.capacity)
-    rows, width = graph.output.shape
-    wrong = misshapen(output, rows, graph.widths or (width,))
-    if wrong:
-        raise CaptureError(wrong)
-    if graph.is_staged:
-        graph.output.copy_(torch.cat(output.tensors, dim=1))
-    else:
-        torch.cat(output.tensors, dim=1, out=graph.output)
+    with ambient.own_dtypes(graph.output.device):
+        output = encoder.forward(graph.buffers, graph.capacity)
+        rows, width = graph.output.shape
+        wrong = misshapen(output, rows, graph.widths or (width,))
+        if wrong:
+            raise CaptureError(wrong)
+        if graph.is_staged:
+            graph.output.copy_(torch.cat(output.tensors, dim=1))
+        else:
+            torch.cat(output.tensors, dim=1, out=graph.output)
 
 
 def misshapen(output: object, rows: int, widths: Sequence[int]) -> str | None:
@@ -124,6 +126,21 @@ def new_home(device: torch.device) -> Home:
     return home
 
 
+def check_backend(backend: str, device: torch.device) -> None:
+    """Refuse a backend that is unknown, or that an encoder's device does not have.
+
+    Raises:
+        ValueError: If it is.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
+    if backend == "cuda" and device.type != "cuda":
+        raise ValueError(
+            f"backend 'cuda' needs an encoder on a CUDA device, got one on {device}; "
+            "use backend 'reference'"
+        )
+
+
 @contextmanager
 def session(backend: str, device: torch.device, *, home: Home | None = None) -> Iterator[Recording]:
     """Give the function that captures one graph; on cuda, one pool and one stream for all.
@@ -153,13 +170,13 @@ def session(backend: str, device: torch.device, *, home: Home | None = None) -> 
 
 
 def _reference(encoder: Encoder, graph: BudgetGraph) -> None:
-    """Run once: what fails here would fail at the first replay."""
+    """Run once: what fails here would fail at the first replay; it is kept, not raised."""
     start = time.perf_counter()
     try:
         with torch.no_grad():
             _settle(encoder, graph)
         graph.is_captured = True
-    except RuntimeError as error:
+    except Exception as error:
         graph.failure = explain(error, graph.capacity)
     graph.seconds = time.perf_counter() - start
 
@@ -183,7 +200,7 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
                 run(encoder, graph)
         graph.graph, graph.home, graph.is_captured = recorded, home, True
         graph.memory = growth.memory
-    except RuntimeError as error:
+    except Exception as error:
         graph.failure = explain(error, graph.capacity)
     if graph.failure:  # after the error is gone, whose frames hold what the forward allocated
         with suppress(RuntimeError):

@@ -34,7 +34,7 @@ def price(
 
     Args:
         size: The encoder.
-        on: A card of `known()`.
+        on: A card of `known()`, in letters of either case.
         attention: Kernels by name; "auto" takes the fastest on record.
         compiled: Whether the repeated block is compiled.
         fused: Whether its passes are joined by hand as well; priced as compiled where not recorded.
@@ -45,11 +45,12 @@ def price(
     Raises:
         ValueError: If the card is unknown, that attention was not recorded on it, or the size is none.
     """
-    size = sizes.given(size)
-    cards = known()
-    near = on.lower() in cards
-    cure = f"did you mean {on.lower()!r}" if near else "`encgraph record` makes a curve"
-    require(on in cards or not cards, f"card must be {' or '.join(cards)}, got {on!r}; {cure}")
+    size, cards = sizes.given(size), known()
+    on = on.lower() if isinstance(on, str) else on
+    require(
+        isinstance(on, str) and (on in cards or not cards),
+        f"card must be {' or '.join(cards)}, got {on!r}; `encgraph record` makes a curve",
+    )
     chosen = bodies(size, on, compiled=compiled, fused=fused)
     if not chosen:
         return replace(costs.modelled(size), source=_modelled(size, on, compiled))

@@ -168,6 +168,10 @@ class Costs:
         """Whether they were recorded for that encoder on that card; never true off a card."""
         return self.recorded and self.encoder == encoder and gpu is not None and self.gpu == gpu
 
+    def lent_to(self, encoder: str) -> Self:
+        """The same for an encoder that is planned with them: nobody's, unless they are its own."""
+        return self if self.encoder == encoder else replace(self, encoder=None)
+
     def with_private_slabs(self) -> Self:
         """The same for an engine whose graphs each have buffers of their own, as vLLM's have."""
         return replace(self, private_slabs=True)

@@ -22,6 +22,8 @@ from encgraph.sizes import EncoderSize
 
 LEAST_REPLAYS, LEAST_EAGERS = 4, 3
 """Points without which there is no fit."""
+BOUND = 1.15
+"""Eager within this ratio of its fastest waits for its host."""
 Terms = Callable[[Measurement], Sequence[float]]
 
 
@@ -83,8 +85,7 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
     environment = replays[0].environment
     return Costs(
         source=(
-            f"recorded on {environment.gpu}, torch {environment.torch}, "
-            f"{kernels.about}, "
+            f"recorded on {environment.gpu}, torch {environment.torch}, {kernels.about}, "
             f"{environment.utc[:10]}, {len(replays)} replays and {len(eagers)} eager runs"
         ),
         recorded=True,
@@ -116,12 +117,6 @@ def _whole(measurement: Measurement) -> bool:
 def _time(measurement: Measurement) -> float:
     assert measurement.latency is not None
     return measurement.latency.p50_ms
-
-
-def _quantiles(measurement: Measurement) -> tuple[float, ...]:
-    """Three equally likely values of a point's runs."""
-    assert measurement.latency is not None
-    return measurement.latency.p10_ms, measurement.latency.p50_ms, measurement.latency.p90_ms
 
 
 def _load(measurement: Measurement) -> Load:
@@ -191,7 +186,8 @@ def _fit_eager(eagers: Sequence[Measurement], replay_ms: Callable[[Load], float]
     fastest = min(_time(m) for m in eagers)
     bound = [m for m in eagers if replay_ms(_load(m)) < 0.7 * fastest]
     busy = [_time(m) / replay_ms(_load(m)) for m in eagers if replay_ms(_load(m)) > 1.5 * fastest]
-    runs = [ms for m in bound for ms in _quantiles(m)] or [fastest]
+    seen = [m.latency for m in bound if m.latency]
+    runs = [ms for one in seen for ms in (one.p10_ms, one.p50_ms, one.p90_ms)] or [fastest]
     floor = statistics.fmean(runs)
     return _Eager(
         ratio=statistics.median(busy) if busy else 1.0,
@@ -203,23 +199,32 @@ def _fit_eager(eagers: Sequence[Measurement], replay_ms: Callable[[Load], float]
 def eager_curve(eagers: Sequence[Measurement]) -> tuple[Curve, float]:
     """Eager's own curve, where so few capacities were timed that the replays' says nothing of it.
 
+    What took hardly longer than the fastest waited for its host and says nothing of the card, but for
+    the largest, which took at most that. Below what is left the card's time is taken to shrink with the
+    patches; the floor of `Costs` stands above it.
+
     Args:
-        eagers: Eager runs of several sizes, each with few and with many segments.
+        eagers: Eager runs of several sizes, some with few and with many segments.
 
     Returns:
         Milliseconds against patches, and milliseconds a patch squared of a live segment.
     """
+    bound, large = BOUND * min(map(_time, eagers)), 0.8 * max(_load(m).patches for m in eagers)
+    busy = [m for m in eagers if _time(m) > bound or _load(m).patches > large]
     knots: list[int] = []
-    for patches in sorted({_load(m).patches for m in eagers}, reverse=True):
+    for patches in sorted({_load(m).patches for m in busy}, reverse=True):
         if not knots or patches < 0.8 * knots[0]:
             knots.insert(0, patches)
-    at = [_load(m).patches for m in eagers]
-    squares, times = (np.array([f(m) for m in eagers]) for f in (lambda m: _load(m).square, _time))
+    at = [_load(m).patches for m in busy]
+    squares, times = (np.array([f(m) for m in busy]) for f in (lambda m: _load(m).square, _time))
     columns = [np.interp(at, knots, share) for share in np.eye(len(knots))]
     matrix = np.column_stack([*columns, squares / squares.max()]) / times[:, None]
-    *dense, square = _nonnegative(matrix, np.ones(len(eagers)))
-    rising = tuple(float(x) for x in np.maximum.accumulate(dense))
-    return Curve(patches=tuple(knots), ms=rising), float(square / squares.max())
+    if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
+        matrix[:, -1] = 0.0  # no two loads tell segments from patches: the curve takes all of it
+    *dense, square = _nonnegative(matrix, np.ones(len(busy)))
+    rising = [float(x) for x in np.maximum.accumulate(dense)]
+    curve = Curve(patches=(1, *knots), ms=(rising[0] / knots[0], *rising))
+    return curve, float(square / squares.max())
 
 
 def _scaled(dense: Curve, ratio: float, patch: float) -> Curve:
@@ -256,10 +261,7 @@ def _fit_bytes(captures: Sequence[Measurement]) -> _Bytes:
     capture of many, the mean over those alone is all there is.
     """
     alone = [(m, m.memory) for m in captures if m.memory and m.capacity]
-    rates = [held.pool_bytes / _capacity(m).patches for m, held in alone]
-    rates = [
-        rate for rate, (m, _) in zip(rates, alone, strict=True) if _capacity(m).patches >= 1024
-    ]
+    rates = [held.pool_bytes / p for m, held in alone if (p := _capacity(m).patches) >= 1024]
     rate = statistics.median(rates) if rates else 0.0
     many = [(m.numbers, m.memory) for m in captures if m.memory and not m.capacity]
     if not many:

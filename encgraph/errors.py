@@ -16,6 +16,14 @@ MOST_BYTES = 10**15
 """Most memory to ask for."""
 MOST_GRAPHS = 128
 """Most graphs of a plan to ask for."""
+DTYPES = ("bfloat16", "float16", "float32")
+"""Of weights and activations, as a plan names them."""
+ATTENTIONS = ("auto", "measured", "fa3", "flash", "cudnn", "loop", "sdpa", "own")
+"""Kernels that a plan names; "own" are an encoder's."""
+
+
+class CalibrationError(ValueError):
+    """Too little was timed to fit costs to; whoever asked packs as before."""
 
 
 class CaptureError(RuntimeError):
@@ -44,6 +52,16 @@ def require(holds: bool, message: str) -> None:
     """Raise ValueError with the message unless the condition holds."""
     if not holds:
         raise ValueError(message)
+
+
+def check_named(*, dtype: str, attention: str) -> None:
+    """Refuse a dtype or an attention that a plan has no name for.
+
+    Raises:
+        ValueError: If there is none of that name; says which there are.
+    """
+    for what, name, known in (("dtype", dtype, DTYPES), ("attention", attention, ATTENTIONS)):
+        require(name in known, f"{what} must be one of {', '.join(known)}, got {name!r:.40}")
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:

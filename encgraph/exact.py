@@ -3,7 +3,8 @@
 A layout is the boundaries of every item in order. A graph for it computes not one row too many, which
 makes it the floor that budget graphs are compared with, and what SGLang's vision runners do. The price
 is that a layout must come back to be worth its capture: one is made only after `min_hits` batches had
-that layout, at most `max_graphs` are kept, and a layout that could not be captured is not tried again.
+that layout, at most `max_graphs` are kept, and a layout that could not be captured is not tried again
+while it is remembered: of layouts that are not held, the last `REMEMBERED` are.
 
 The set has the interface of `graphs.GraphSet`. What it does not hold runs eager, with a reason.
 
@@ -11,19 +12,19 @@ Source:
     The exact-layout vision runners of SGLang 0.5.23, the bounded and the unbounded one.
 """
 
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
-from torch import Tensor
 
-from encgraph import capturing, graphs, layouts
+from encgraph import ambient, capturing, graphs, layouts, static
 from encgraph.capturing import BudgetGraph
-from encgraph.encoders.protocol import Encoder, Input
+from encgraph.encoders.protocol import Encoder
 from encgraph.errors import CaptureError, StaleBufferError
-from encgraph.graphs import BACKENDS, GraphSet, Observe, State
+from encgraph.graphs import GraphSet, Observe, State
 from encgraph.layouts import Keep, Layout, capacity_of, layout_of
 from encgraph.packers import leftovers
 from encgraph.records import (
@@ -40,6 +41,10 @@ from encgraph.records import (
 from encgraph.results import Memory
 from encgraph.watch import Watch
 
+Known = TypeVar("Known")
+REMEMBERED = 4096
+"""Layouts that are counted, and that are known to fail: those that came last."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ExactSet(GraphSet):
@@ -52,9 +57,10 @@ class ExactSet(GraphSet):
     frozen: bool = False
     """Whether the set captures nothing more: then a comparison that repeats its batches does not
     turn its own repeats into hits."""
-    hits: Counter[Layout] = field(default_factory=Counter)
-    failures: dict[Layout, str] = field(default_factory=dict)
-    """Why a layout could not be captured."""
+    hits: OrderedDict[Layout, int] = field(default_factory=OrderedDict)
+    """Batches of each layout that came last, at most `REMEMBERED`, the latest at the end."""
+    failures: OrderedDict[Layout, str] = field(default_factory=OrderedDict)
+    """Why a layout could not be captured; at most `REMEMBERED`, the latest at the end."""
     evicted: int = 0
     """Graphs that made way for others."""
     _kept: dict[Layout, BudgetGraph] = field(default_factory=dict)
@@ -62,7 +68,6 @@ class ExactSet(GraphSet):
     _home: capturing.Home | None = None
     _lost_bytes: int = 0
     """Of the one pool, what evicted graphs had added: the pool keeps it for the next."""
-    _wanted: Layout = ()
 
     @property
     def captured_plan(self) -> Plan:
@@ -92,8 +97,8 @@ class ExactSet(GraphSet):
         if self.keep.max_tokens is not None and load.tokens > self.keep.max_tokens:
             return leftovers.all_eager(items, FallbackReason.OVER_TOKENS)
         if not self.frozen and layout not in self.failures:
-            self.hits[layout] += 1
-            if layout not in self._kept and self.hits[layout] >= self.keep.min_hits:
+            hits = self._hit(layout)
+            if layout not in self._kept and hits >= self.keep.min_hits:
                 self._make(layout, items)
         if layout in self.failures:
             return leftovers.all_eager(items, FallbackReason.CAPTURE_FAILED)
@@ -116,19 +121,10 @@ class ExactSet(GraphSet):
         requests = list(requests)
         for items in layouts.earned(requests, self.keep):
             self._make(layout_of(items), items)
-        self.hits.update(layout_of(items) for items in requests if items)
+        for items in filter(None, requests):
+            self._hit(layout_of(items))
         self.frozen = True
         return len(self._kept)
-
-    def replay(self, capacity: Capacity, inputs: Sequence[Input]) -> Tensor:
-        """Replay the graph of the inputs' own layout; see `GraphSet.replay`.
-
-        Raises:
-            CaptureError: If that layout is not held.
-            StaleBufferError: If the encoder changed since the last capture.
-        """
-        self._wanted = layout_of(self.encoder.item_spec(value) for value in inputs)
-        return GraphSet.replay(self, capacity, inputs)
 
     def clear(self) -> int:
         """Drop graphs, pools and buffers; idempotent. Returns the bytes given back."""
@@ -138,11 +134,18 @@ class ExactSet(GraphSet):
         self._lost_bytes = 0
         return freed
 
-    def _captured(self, capacity: Capacity) -> BudgetGraph:
-        found = self._kept.get(self._wanted)
+    def _hit(self, layout: Layout) -> int:
+        """Count a batch of a layout; returns how many came while it was remembered."""
+        hits = self.hits.get(layout, 0) + 1
+        _remember(self.hits, layout, hits)
+        return hits
+
+    def _captured(self, capacity: Capacity, items: Sequence[Item]) -> BudgetGraph:
+        layout = layout_of(items)
+        found = self._kept.get(layout)
         if found is None:
             raise CaptureError(
-                f"no captured graph for layout {self._wanted!r} in a set that is {self.state}; "
+                f"no captured graph for layout {layout!r} in a set that is {self.state}; "
                 "pack the batch first, and run eager what it leaves"
             )
         return found
@@ -157,15 +160,16 @@ class ExactSet(GraphSet):
             raise StaleBufferError(f"{changed} after capture; clear and capture again")
         if full:
             self._evict()
-        try:
-            graph = _allocate(self.encoder, capacity_of(Load.of(items)))
-        except torch.OutOfMemoryError as error:
-            self.failures[layout] = capturing.explain(error)
-            return
-        with self._recording() as record, self.observe(_step(items)):
-            record(self.encoder, graph)
+        with ambient.kept_out(self.encoder.spec.device):
+            try:
+                graph = static.own(self.encoder, capacity_of(Load.of(items)))
+            except Exception as error:
+                _remember(self.failures, layout, capturing.explain(error))
+                return
+            with self._recording() as record, graphs.observed(self.observe, _step(items)):
+                record(self.encoder, graph)
         if graph.failure:
-            self.failures[layout] = graph.failure
+            _remember(self.failures, layout, graph.failure)
         else:
             self._kept[layout] = graph
         self._settle()
@@ -182,20 +186,24 @@ class ExactSet(GraphSet):
             yield record
 
     def _evict(self) -> None:
-        """Drop the layout unused longest, once the card is done with it."""
+        """Drop the layout unused longest, once the card is done with it, and free what it held."""
         if self.encoder.spec.device.type == "cuda":
             torch.cuda.synchronize(self.encoder.spec.device)
         dropped = self._kept.pop(next(iter(self._kept)))
         if self._home is not None and dropped.memory is not None:
             self._lost_bytes += dropped.memory.pool_bytes
         self.evicted += 1
+        self._settle()
 
     def _settle(self) -> None:
         """Bring lists, state and watch in line with what is held."""
         self.graphs[:] = self._kept.values()
-        self.slabs = tuple(t for g in self.graphs for t in (*g.buffers.values(), g.output))
-        if self.graphs:
-            self.state = State.PARTIAL if self.failures else State.CAPTURED
+        self.slabs = static.of(self.graphs)
+        if not self.graphs:
+            self.state, self._watch = State.EMPTY, None
+            self._home, self._lost_bytes = None, 0  # torch lets nobody into a pool without graphs
+            return
+        self.state = State.PARTIAL if self.failures else State.CAPTURED
         self._watch = Watch.of(self.encoder.module, {f"{i}": t for i, t in enumerate(self.slabs)})
 
 
@@ -219,14 +227,8 @@ def open_set(
     Raises:
         ValueError: If the backend is unknown or absent.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
     spec = encoder.spec
-    if backend == "cuda" and spec.device.type != "cuda":
-        raise ValueError(
-            f"backend 'cuda' needs an encoder on a CUDA device, got one on {spec.device}; "
-            "use backend 'reference'"
-        )
+    capturing.check_backend(backend, spec.device)
     dtype = str(spec.dtype).removeprefix("torch.")
     plan = Plan(graphs=(), encoder=spec.name, dtype=dtype)
     return ExactSet(
@@ -242,19 +244,15 @@ def open_set(
     )
 
 
+def _remember(known: OrderedDict[Layout, Known], layout: Layout, value: Known) -> None:
+    known[layout] = value
+    known.move_to_end(layout)
+    if len(known) > REMEMBERED:
+        known.popitem(last=False)
+
+
 def _order(capacity: Capacity) -> tuple[int, int, int, int]:
     return capacity.tokens, capacity.items, capacity.longest_segment, capacity.patches
-
-
-def _allocate(encoder: Encoder, capacity: Capacity) -> BudgetGraph:
-    spec = encoder.spec
-    rows = (spec.rows(capacity), sum(spec.widths))
-    return BudgetGraph(
-        capacity=capacity,
-        buffers=encoder.buffers(capacity, spec.device, spec.dtype),
-        output=torch.zeros(rows, device=spec.device, dtype=spec.dtype),
-        widths=spec.widths,
-    )
 
 
 def _step(items: Sequence[Item]) -> Step:

@@ -80,8 +80,8 @@ def vllm(plan: Plan, *, engine_version: str = "0.33", frames: int | None = None)
     known = sizes.SIZES.get(plan.encoder)
     require(
         known is None or known.family in FAMILIES,
-        f"vLLM has encoder graphs for {sorted(FAMILIES)}, got {plan.encoder!r}; plan it for "
-        "encgraph, or check that your release has them and name your model as it is there",
+        f"vLLM has no encoder graphs for {plan.encoder!r}, only for encoders of the families "
+        f"{', '.join(sorted(FAMILIES))}; plan it for encgraph",
     )
     items = _one_item_cap(plan)
     renamed = release >= RENAMED_VLLM

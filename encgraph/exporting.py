@@ -267,32 +267,3 @@ def differences(manifest: Path, papers: Sequence[Paper]) -> list[str]:
         elif was["figure"] != figure_hash(paper.draw()):
             found.append(f"{paper.name}: the same data draw another figure")
     return found
-
-
-def other_tools(manifest: Path) -> str | None:
-    """Why file hashes of a manifest cannot be compared here; None if its tools are these."""
-    theirs: dict[str, str] = json.loads(manifest.read_text(encoding="utf-8"))["tools"]
-    lacking = missing() if "browser" in theirs else None
-    if lacking:
-        return lacking
-    ours = tools(with_pictures="browser" in theirs)
-    names = sorted(theirs.keys() | ours.keys())
-    told = [
-        f"{name} {ours.get(name)!r}, the manifest's is {theirs.get(name)!r}"
-        for name in names
-        if ours.get(name) != theirs.get(name)
-    ]
-    return "; ".join(told) or None
-
-
-def changed_files(manifest: Path, made: Path) -> list[str]:
-    """Files that a second manifest has with other bytes than the first, or that the first lacks."""
-    known, new = (
-        {
-            name: hashed
-            for one in content["figures"].values()
-            for name, hashed in one["files"].items()
-        }
-        for content in (json.loads(path.read_text(encoding="utf-8")) for path in (manifest, made))
-    )
-    return sorted(name for name, hashed in new.items() if known.get(name) != hashed)

@@ -4,19 +4,16 @@ A `Report` is filled by whoever runs an encoder over a traffic. A run that was i
 it has; everything that may be missing is None or empty, and the report says so.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
 from encgraph.errors import require
 from encgraph.records import SCHEMA, FallbackReason, Load, Plan, Route, Step
 from encgraph.regimes import RequestTimes
-from encgraph.results import Environment, Latency, Memory
+from encgraph.results import Environment, Latency, Memory, Number, at_shares
 from encgraph.tabular import Showing
-
-Number = TypeVar("Number", int, float)
 
 
 def quantile(values: Iterable[Number], share: float) -> Number:
@@ -25,9 +22,7 @@ def quantile(values: Iterable[Number], share: float) -> Number:
     >>> quantile([4, 1, 3, 2], 0.5)
     2
     """
-    ordered = sorted(values)
-    require(bool(ordered), "a quantile needs values, got none")
-    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
+    return at_shares(list(values), (share,))[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,14 +181,11 @@ def _in_turn(
 ) -> dict[str, list[StageTimes]]:
     """One batch by every runner, repeat by repeat; the first is a warm-up, of the first token alone."""
     samples: dict[str, list[StageTimes]] = {name: [] for name in runners}
-    names = list(runners)
-    for repeat in range(-1, load.repeats):
-        turn = (first + repeat) % len(names)
-        for name in names[turn:] + names[:turn]:
-            new = load.new_tokens if repeat >= 0 else 1
-            took = _times(runners[name], batch, new=new, is_warm=name == WARM)
-            if repeat >= 0:
-                samples[name].append(took)
+    for name, counts in measure.turns(runners, index=first, repeats=load.repeats):
+        new = load.new_tokens if counts else 1
+        took = _times(runners[name], batch, new=new, is_warm=name == WARM)
+        if counts:
+            samples[name].append(took)
     return samples
 
 

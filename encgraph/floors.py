@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from encgraph import exact, graphs, measure
+from encgraph import exact, graphs, meters
 from encgraph.encoders.protocol import Encoder, Input
 from encgraph.errors import CaptureError, ParityError
 from encgraph.exact import ExactSet
@@ -126,5 +126,5 @@ def matmul_tflops(
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     out = torch.empty_like(a)
     multiply = partial(torch.mm, a, b, out=out)
-    times = [measure.wall_ms(multiply, device) for _ in range(samples + 3)][3:]
+    times = [meters.wall_ms(multiply, device) for _ in range(samples + 3)][3:]
     return 2 * side**3 / statistics.median(times) * 1e-9

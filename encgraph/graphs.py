@@ -13,17 +13,21 @@ Invariants, each with a test of its name:
   was rebound is refused by name, since the graph would go on reading the old storage.
 * `a_failed_capture_leaves_the_rest_usable`: a budget that fails keeps why, and is never replayed.
 
+Captures and replays keep to the encoder's own dtypes, whatever autocast or inference mode surrounds
+them (see `ambient`).
+
 Backend "reference" keeps slabs, refill, padding and slicing, and runs the encoder's forward again
 instead of a graph: it defines what is correct, on any machine. Nothing swaps backends silently.
 
 States: empty -> captured | partial -> cleared. A set is a handle: it owns device memory, is a context
-manager, is never stored.
+manager, is never stored, and is for one thread at a time: a replay is a fill, a launch and a copy on
+the same slabs. `runner.EncoderRunner` lets threads wait for one another.
 
 Shape legend: B token budget, T real tokens, W widths of all outputs side by side.
 """
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -31,17 +35,16 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from encgraph import capturing, memory
+from encgraph import ambient, capturing, memory, static
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders.protocol import Encoder, EncoderSpec, Input
 from encgraph.errors import CaptureError, StaleBufferError
-from encgraph.records import Capacity, Modality, Plan, Route, Step
+from encgraph.records import DIMENSIONS, Capacity, Item, Load, Modality, Plan, Route, Step
 from encgraph.results import Memory
 from encgraph.tabular import Showing
 from encgraph.watch import Watch
 
 Observe = Callable[[Step], AbstractContextManager[None]]
-BACKENDS = ("cuda", "reference")
 
 
 def unobserved(step: Step) -> AbstractContextManager[None]:
@@ -87,7 +90,7 @@ class GraphSet(Showing):
     """Distinct static tensors the set owns."""
     state: State = State.EMPTY
     generation: int = 0
-    """Replays so far: a borrowed output is good until it changes."""
+    """Replays begun so far: a borrowed output is good until it changes."""
     peak_bytes: int | None = None
     _watch: Watch | None = None
     _stream: torch.cuda.Stream | None = None
@@ -129,12 +132,16 @@ class GraphSet(Showing):
             peak_bytes=self.peak_bytes,
         )
 
-    def replay(self, capacity: Capacity, inputs: Sequence[Input]) -> Tensor:
+    def replay(
+        self, capacity: Capacity, inputs: Sequence[Input], *, items: Sequence[Item] | None = None
+    ) -> Tensor:
         """Fill a capacity's buffers with inputs and replay it on the current stream.
 
         Args:
             capacity: One that was captured.
-            inputs: Items that fit it; packing has checked that.
+            inputs: What to encode, within the capacity.
+            items: Their sizes as the encoder gave them, where packing has checked that they fit.
+                Otherwise the encoder is asked, and checked against the capacity.
 
         Returns:
             Packed rows (T, W), item after item, all outputs side by side: a borrowed view,
@@ -142,20 +149,25 @@ class GraphSet(Showing):
 
         Raises:
             CaptureError: If that capacity is not captured.
+            ValueError: If an input is not what the encoder takes, or the capacity does not hold them.
             StaleBufferError: If a weight was rebound, a buffer moved or a hook added since capture.
         """
-        graph = self._captured(capacity)
+        sizes = [self.encoder.item_spec(value) for value in inputs] if items is None else items
+        graph = self._captured(capacity, sizes)
+        if items is None:
+            _refuse_overfull(graph.capacity, sizes)
         self._follow_stream()
-        self.encoder.fill(graph.buffers, inputs)
+        self.generation += 1  # before anything is written
+        with ambient.own_dtypes(self.spec.device):
+            self.encoder.fill(graph.buffers, inputs)
         if graph.graph is not None:
             graph.graph.replay()
         else:
             self._refuse_stale()  # before the forward runs into what a graph would not see
             with torch.no_grad():
                 capturing.run(self.encoder, graph)
-        self.generation += 1
         self._refuse_stale()
-        return graph.output[: sum(self.spec.rows(value.item) for value in inputs)]
+        return graph.output[: sum(self.spec.rows(item) for item in sizes)]
 
     def clear(self) -> int:
         """Drop graphs, pool and slabs; idempotent. Returns the bytes given back."""
@@ -172,7 +184,7 @@ class GraphSet(Showing):
             torch.cuda.empty_cache()
         return freed
 
-    def _captured(self, capacity: Capacity) -> BudgetGraph:
+    def _captured(self, capacity: Capacity, items: Sequence[Item]) -> BudgetGraph:
         for graph in self.graphs:
             if graph.capacity == capacity and graph.is_captured:
                 return graph
@@ -222,14 +234,33 @@ def capture(
         CaptureError: If no budget could be captured; names the line that stopped the first one.
     """
     _check(encoder, plan, backend=backend, slabs=slabs)
-    spec = encoder.spec
-    graphs, owned = _allocate(encoder, plan, slabs)
-    made = GraphSet(
-        encoder=encoder, spec=spec, plan=plan, backend=backend, graphs=graphs, slabs=owned
-    )
-    largest_first = sorted(graphs, key=lambda g: g.capacity, reverse=True)
-    with memory.peak(spec.device) as peak, capturing.session(backend, spec.device) as record:
-        for graph in largest_first:
+    with ambient.kept_out(encoder.spec.device):
+        if slabs == "shared":
+            graphs, owned = static.shared(encoder, plan)
+        else:
+            graphs = [static.own(encoder, c, is_staged=True) for c in plan.graphs]
+            owned = static.of(graphs)
+        made = GraphSet(
+            encoder=encoder,
+            spec=encoder.spec,
+            plan=plan,
+            backend=backend,
+            graphs=graphs,
+            slabs=owned,
+        )
+        _record(made, observe)
+    failures = [g.failure for g in _largest_first(made) if g.failure]
+    if len(failures) == len(made.graphs):
+        raise CaptureError(f"no budget could be captured: {failures[0]}")
+    made.state = State.PARTIAL if failures else State.CAPTURED
+    made._watch = Watch.of(encoder.module, static.named(made.graphs))
+    return made
+
+
+def _record(made: GraphSet, observe: Observe) -> None:
+    spec = made.spec
+    with memory.peak(spec.device) as peak, capturing.session(made.backend, spec.device) as record:
+        for graph in _largest_first(made):
             step = Step(
                 route=Route.CAPTURE,
                 modality=min(spec.modalities),
@@ -238,19 +269,27 @@ def capture(
                 token_budget=graph.capacity.tokens,
             )
             with observed(observe, step):
-                record(encoder, graph)
+                record(made.encoder, graph)
     made.peak_bytes = peak.bytes
-    failures = [g.failure for g in largest_first if g.failure]
-    if len(failures) == len(graphs):
-        raise CaptureError(f"no budget could be captured: {failures[0]}")
-    made.state = State.PARTIAL if failures else State.CAPTURED
-    made._watch = Watch.of(encoder.module, _static(graphs))
-    return made
+
+
+def _largest_first(made: GraphSet) -> list[BudgetGraph]:
+    return sorted(made.graphs, key=lambda graph: graph.capacity, reverse=True)
+
+
+def _refuse_overfull(capacity: Capacity, items: Sequence[Item]) -> None:
+    load = Load.of(items)
+    if capacity.holds(load):
+        return
+    over = next(name for name in DIMENSIONS if getattr(load, name) > getattr(capacity, name))
+    raise ValueError(
+        f"{over} must be at most {getattr(capacity, over)!r} in the graph of {capacity.tokens!r} "
+        f"tokens, got {getattr(load, over)!r}; pack the batch first, or run it eager"
+    )
 
 
 def _check(encoder: Encoder, plan: Plan, *, backend: str, slabs: str) -> None:
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
+    capturing.check_backend(backend, encoder.spec.device)
     if slabs not in ("shared", "private"):
         raise ValueError(f"slabs must be 'shared' or 'private', got {slabs!r}")
     if not plan.graphs:
@@ -258,43 +297,3 @@ def _check(encoder: Encoder, plan: Plan, *, backend: str, slabs: str) -> None:
     name = encoder.spec.name
     if plan.encoder != name:
         raise ValueError(f"the plan is for encoder {plan.encoder!r}, got {name!r}; plan again")
-    if backend == "cuda" and encoder.spec.device.type != "cuda":
-        raise ValueError(
-            f"backend 'cuda' needs an encoder on a CUDA device, got one on {encoder.spec.device}; "
-            "use backend 'reference'"
-        )
-
-
-def _allocate(
-    encoder: Encoder, plan: Plan, slabs: str
-) -> tuple[list[BudgetGraph], tuple[Tensor, ...]]:
-    """Static tensors of every graph: views of one slab each, or tensors of their own."""
-    spec, widths, staged = encoder.spec, encoder.spec.widths, slabs == "private"
-
-    def tensors(capacity: Capacity) -> dict[str, Tensor]:
-        made = dict(encoder.buffers(capacity, spec.device, spec.dtype))
-        rows = (spec.rows(capacity), sum(widths))
-        return made | {"output": torch.zeros(rows, device=spec.device, dtype=spec.dtype)}
-
-    def views(capacity: Capacity) -> dict[str, Tensor]:
-        shapes = encoder.buffers(capacity, torch.device("meta"), spec.dtype)
-        seen = {name: shared[name][: shape.shape[0]] for name, shape in shapes.items()}
-        return seen | {"output": shared["output"][: spec.rows(capacity)]}
-
-    shared = {} if staged else tensors(plan.largest())
-    each = [tensors(c) if staged else views(c) for c in plan.graphs]
-    graphs = [
-        BudgetGraph(capacity=c, output=t.pop("output"), widths=widths, buffers=t, is_staged=staged)
-        for c, t in zip(plan.graphs, each, strict=True)
-    ]
-    each_own = (t for g in graphs for t in (*g.buffers.values(), g.output))
-    return graphs, tuple(shared.values()) or tuple(each_own)
-
-
-def _static(graphs: Sequence[BudgetGraph]) -> Mapping[str, Tensor]:
-    """Static tensors by name, for the watch."""
-    return {
-        f"{name} of budget {g.capacity.tokens}": tensor
-        for g in graphs
-        for name, tensor in {**g.buffers, "output": g.output}.items()
-    }

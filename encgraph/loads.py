@@ -116,7 +116,8 @@ def prompt(values: Sequence[Input], config: Any, load: Load, *, seed: int) -> Pr
     generator = torch.Generator().manual_seed(seed)
 
     def text(count: int) -> tuple[int, ...]:
-        drawn = torch.randint(config.vision_start_token_id, (count,), generator=generator)
+        most = config.vision_start_token_id
+        drawn = torch.randint(most, (count,), generator=generator, device="cpu")
         return tuple(drawn.tolist())
 
     parts: list[int | Input | Clip] = [

@@ -1,13 +1,13 @@
 """Time batches: steps as they happen, and systems against each other on the same requests.
 
 Comparisons are interleaved: every request is run by every system before the next request, in an order
-that turns each repeat, so that clocks, caches and neighbours disturb all alike. A request's time is
-the median of its repeats; quantiles are taken over requests. Wall time includes one synchronize after
-the batch, which is what a caller waits for.
+that turns with each repeat and each request, so that clocks, caches and neighbours disturb all alike. A
+request's time is the median of its repeats; quantiles are taken over requests. Wall time includes one
+synchronize after the batch, which is what a caller waits for.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import torch
 
+from encgraph import meters
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.facts import Jitter
 from encgraph.records import Step
@@ -33,18 +34,18 @@ class Timed:
     """Host time inside the step; on a card that is the launch, not the work."""
     start_ms: float = 0.0
     """Host time from the making of the recorder to the start of the step."""
-    _events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+    _began: torch.cuda.Event | None = None
+    _ended: torch.cuda.Event | None = None
     _first: "Timed | None" = None
     """The recorder's first step on a card; None for that step itself, and off CUDA."""
 
     @property
     def device_ms(self) -> float | None:
         """Time on the card's stream; None off CUDA. Synchronizes with the step's end."""
-        if self._events is None:
+        if self._began is None or self._ended is None:
             return None
-        start, stop = self._events
-        stop.synchronize()
-        return float(start.elapsed_time(stop))
+        self._ended.synchronize()
+        return float(self._began.elapsed_time(self._ended))
 
     @property
     def ms(self) -> float:
@@ -55,11 +56,10 @@ class Timed:
     @property
     def began_ms(self) -> float:
         """When the card's stream, else the host, began the step, since the recorder was made."""
-        if self._events is None or self._first is None or self._first._events is None:
+        if self._began is None or self._first is None or self._first._began is None:
             return self.start_ms
-        first, start = self._first._events[0], self._events[0]
-        start.synchronize()
-        return self._first.start_ms + float(first.elapsed_time(start))
+        self._began.synchronize()
+        return self._first.start_ms + float(self._first._began.elapsed_time(self._began))
 
 
 @dataclass(slots=True)
@@ -83,37 +83,47 @@ class Recorder:
     def _time(self, step: Step) -> Iterator[None]:
         timed = Timed(step=step)
         if self.device.type == "cuda":
-            timed._events = (event(), event())
-            timed._events[0].record()
+            timed._began = meters.event(self.device)
             timed._first = self._first
             self._first = self._first or timed
         start = time.perf_counter()
         timed.start_ms = (start - self.made_s) * 1e3
         yield
         timed.wall_ms = (time.perf_counter() - start) * 1e3
-        if timed._events:
-            timed._events[1].record()
+        if timed._began is not None:
+            timed._ended = meters.event(self.device)
         self.steps.append(timed)
 
 
-def event() -> torch.cuda.Event:
-    """A CUDA event that keeps the time."""
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+def turns(
+    names: Iterable[str], *, index: int, repeats: int, warmups: int = 1
+) -> Iterator[tuple[str, bool]]:
+    """Systems in the order in which one request is run by them, and whether a run counts.
 
+    Over twice as many rounds as systems each stands in every place twice and follows each other one
+    equally often; a request begins one round after the request before it.
 
-def wall_ms(run: Callable[[], object], device: torch.device) -> float:
-    """Milliseconds from call to finished work, one synchronize after it."""
-    synchronize(device)
-    start = time.perf_counter()
-    run()
-    synchronize(device)
-    return (time.perf_counter() - start) * 1e3
+    Args:
+        names: The systems.
+        index: The request's.
+        repeats: Rounds that count.
+        warmups: Rounds before them.
 
+    Source:
+        E. J. Williams, Experimental designs balanced for the estimation of residual effects of
+        treatments, Australian Journal of Scientific Research 2, 1949.
 
-def synchronize(device: torch.device) -> None:
-    """Wait for the device; nothing to wait for on a CPU."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    >>> [name for name, _ in turns("abcd", index=0, repeats=1, warmups=0)]
+    ['a', 'b', 'd', 'c']
+    """
+    known = list(names)
+    count = len(known)
+    steps = [(place + 1) // 2 if place % 2 else -place // 2 for place in range(count)]
+    for repeat in range(-warmups, repeats):
+        turn = index + repeat
+        forward = [known[(turn + step) % count] for step in steps]
+        for name in forward if turn // count % 2 == 0 else reversed(forward):
+            yield name, repeat >= 0
 
 
 def interleaved(
@@ -123,7 +133,7 @@ def interleaved(
     device: torch.device,
     repeats: int = 5,
     warmups: int = 1,
-    progress: Callable[[Sequence[int]], Sequence[int]] = lambda indices: indices,
+    first: int = 0,
 ) -> dict[str, list[Latency]]:
     """Time every batch by every system, interleaved.
 
@@ -133,7 +143,7 @@ def interleaved(
         device: Where the work happens.
         repeats: Timed runs of each pair, at least 1.
         warmups: Untimed runs of each pair before.
-        progress: Wraps the batch indices, for a progress bar.
+        first: Index of the first batch among all that are compared, from which the order follows.
 
     Returns:
         For each system the wall time of each batch over its repeats, in order.
@@ -141,17 +151,14 @@ def interleaved(
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats!r}")
     found: dict[str, list[Latency]] = {name: [] for name in systems}
-    names = list(systems)
-    for index in progress(range(len(batches))):
-        samples: dict[str, list[float]] = {name: [] for name in names}
-        for repeat in range(-warmups, repeats):
-            turn = (index + repeat) % len(names)
-            for name in names[turn:] + names[:turn]:
-                ms = wall_ms(partial(systems[name], batches[index]), device)
-                if repeat >= 0:
-                    samples[name].append(ms)
-        for name in names:
-            found[name].append(latency(samples[name], warmups=warmups))
+    for index, batch in enumerate(batches, first):
+        samples: dict[str, list[float]] = {name: [] for name in systems}
+        for name, counts in turns(systems, index=index, repeats=repeats, warmups=warmups):
+            ms = meters.wall_ms(partial(systems[name], batch), device)
+            if counts:
+                samples[name].append(ms)
+        for name, times in samples.items():
+            found[name].append(latency(times, warmups=warmups))
     return found
 
 
@@ -175,12 +182,13 @@ def jitter(
     replay, fall_back = partial(execute, replayed), partial(execute, fallback)
     replay()
     fall_back()
-    replay_alone = [wall_ms(replay, device) for _ in range(samples)]
-    fallback_alone = [wall_ms(fall_back, device) for _ in range(samples)]
-    turns = [(wall_ms(fall_back, device), wall_ms(replay, device)) for _ in range(samples)]
+    clock = partial(meters.wall_ms, on=device)
+    replay_alone = [clock(replay) for _ in range(samples)]
+    fallback_alone = [clock(fall_back) for _ in range(samples)]
+    in_turn = [(clock(fall_back), clock(replay)) for _ in range(samples)]
     return Jitter(
         replay_alone_ms=tuple(replay_alone),
-        replay_alternating_ms=tuple(ms for _, ms in turns),
+        replay_alternating_ms=tuple(ms for _, ms in in_turn),
         fallback_alone_ms=tuple(fallback_alone),
-        fallback_alternating_ms=tuple(ms for ms, _ in turns),
+        fallback_alternating_ms=tuple(ms for ms, _ in in_turn),
     )

@@ -2,7 +2,8 @@
 
 Driver bytes are what the device lost beyond the allocator's own growth, read with the allocator's
 cache emptied on both sides. On a device without CUDA every such reading is None or zero.
-Before a capture `check_room` predicts what it takes, and refuses what the device cannot hold.
+`check_room` predicts what a capture takes, and refuses what the device cannot hold: studies and systems
+ask it before they capture, a runner does not.
 """
 
 import os

@@ -42,59 +42,66 @@ def environment(dtype: str | torch.dtype, device: str | torch.device) -> Environ
     )
 
 
-def wall(run: Callable[[], object], *, samples: int, warmups: int = 0) -> Latency:
+def wall(run: Callable[[], object], on: torch.device, *, samples: int, warmups: int = 0) -> Latency:
     """Time calls by the host's clock, the device synchronized before and after each.
 
     Args:
         run: What to time.
+        on: Where it works, which may be another card than the current one.
         samples: Timed calls.
         warmups: Calls before them that are not counted.
     """
     require(samples >= 1, f"samples must be at least 1, got {samples!r}")
-    times = [_wall_ms(run) for _ in range(warmups + samples)]
+    times = [wall_ms(run, on) for _ in range(warmups + samples)]
     return Latency.of(times[warmups:], clock="wall", warmups=warmups)
 
 
-def device(run: Callable[[], object], *, samples: int, warmups: int = 0) -> Latency:
-    """Time calls by events on the current stream; the host waits once, at the end.
+def device(
+    run: Callable[[], object], on: torch.device, *, samples: int, warmups: int = 0
+) -> Latency:
+    """Time calls by events on a card's current stream; the host waits once, at the end.
 
     Args:
-        run: What to time; it must launch on the current stream.
+        run: What to time; it must launch on that stream.
+        on: The card, which may be another than the current one.
         samples: Timed calls.
         warmups: Calls before them that are not counted.
 
     Raises:
-        ValueError: If there is no card, or no sample.
+        ValueError: If that is no card, or there is no sample.
     """
     require(samples >= 1, f"samples must be at least 1, got {samples!r}")
-    require(torch.cuda.is_available(), "device time needs a CUDA card, got none; use meters.wall")
+    require(on.type == "cuda", f"device time is of a CUDA card, got {str(on)!r}; use meters.wall")
     pairs = []
     for _ in range(warmups + samples):
-        start, stop = _event(), _event()
-        start.record()
+        start = event(on)
         run()
-        stop.record()
-        pairs.append((start, stop))
-    torch.cuda.current_stream().synchronize()
+        pairs.append((start, event(on)))
+    torch.cuda.current_stream(on).synchronize()
     times = [start.elapsed_time(stop) for start, stop in pairs[warmups:]]
     return Latency.of(times, clock="device", warmups=warmups)
 
 
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+def event(on: torch.device) -> torch.cuda.Event:
+    """An event that keeps the time, recorded now on a card's current stream."""
+    made = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    made.record(torch.cuda.current_stream(on))
+    return made
 
 
-def _wall_ms(run: Callable[[], object]) -> float:
-    _synchronize()
+def wall_ms(run: Callable[[], object], on: torch.device) -> float:
+    """Milliseconds from call to finished work, one synchronize after it."""
+    synchronize(on)
     start = time.perf_counter_ns()
     run()
-    _synchronize()
+    synchronize(on)
     return (time.perf_counter_ns() - start) / 1e6
 
 
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+def synchronize(on: torch.device) -> None:
+    """Wait for the device; nothing to wait for on a CPU."""
+    if on.type == "cuda":
+        torch.cuda.synchronize(on)
 
 
 def _driver() -> str | None:

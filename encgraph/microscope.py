@@ -145,7 +145,7 @@ class Microscope:
 
     @property
     def _blocks(self) -> torch.nn.ModuleList:
-        blocks: torch.nn.ModuleList = self.tower._captured.blocks
+        blocks: torch.nn.ModuleList = self.tower._faces.now().captured.blocks
         return blocks
 
     def look(self, safeguards: Safeguards | None = None) -> Look:
@@ -196,7 +196,7 @@ class Microscope:
         pixels_PK = buffers["pixels"]
         if not self.tower.safeguards.zeroing:
             return pixels_PK.clone()
-        rows_P = torch.arange(len(pixels_PK))
+        rows_P = torch.arange(len(pixels_PK), device=pixels_PK.device)
         return torch.where((rows_P < buffers["offsets"][-1])[:, None], pixels_PK, 0.0)
 
 

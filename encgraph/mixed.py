@@ -8,10 +8,12 @@ back in the order in which they were given.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from encgraph import incoming
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.errors import require
+from encgraph.incoming import Refusal
 from encgraph.records import Modality
-from encgraph.runner import EncoderRunner, Refusal
+from encgraph.runner import EncoderRunner
 from encgraph.tabular import Showing
 
 
@@ -99,7 +101,7 @@ class MixedRunner(Showing):
                 f"item {index} must be one of {sorted(self.runners)}, got {modality}; give the "
                 "mixed runner a runner for it"
             )
-        return self.runners[modality]._refusal(value, index)
+        return incoming.refusal(value, index, self.runners[modality].encoder)
 
     def _distinct(self) -> list[EncoderRunner]:
         return list({id(runner): runner for runner in self.runners.values()}.values())

@@ -19,7 +19,6 @@ from encgraph.packers.lookup import (
     Lookup,
     Size,
     joined,
-    nearest_reason,
     size_of,
     to_packing,
     total,
@@ -34,25 +33,21 @@ from encgraph.packers.search import (
     exact,
     one_step,
 )
-from encgraph.records import FallbackReason, Item, Load, Packing, Plan
+from encgraph.records import Item, Load, Packing, Plan
 
 Packer = Callable[[Sequence[Item]], Packing]
 """Packs batches for one plan, whose look-up tables it has already made."""
 
 
 def smallest(plan: Plan, load: Load) -> int | None:
-    """Index of the smallest graph that holds a load: by tokens, then items, then longest segment.
+    """Index of the smallest graph that holds a load, by the order of plans.
+
+    Plans sort graphs by tokens, then items, then longest segment, then patches.
 
     Returns:
         An index into `plan.graphs`, or None when no graph holds the load.
     """
-    # A plan is sorted by exactly these three.
     return next((i for i, graph in enumerate(plan.graphs) if graph.holds(load)), None)
-
-
-def why_not(load: Load, plan: Plan) -> FallbackReason:
-    """Why no graph of a plan holds a load: the first dimension over in the nearest graph."""
-    return nearest_reason(load, plan)
 
 
 def ascending(batch: Sequence[Item], plan: Plan, *, defer: bool = True) -> Packing:

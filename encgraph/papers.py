@@ -17,6 +17,7 @@ from encgraph import (
     curves,
     datadir,
     figures,
+    handles,
     readings,
     sizes,
     store,
@@ -31,12 +32,24 @@ from encgraph.sizes import EncoderSize
 
 BENCH = "bench-"
 INSIDE = "inside-"
+CHOICE = "Whiskers and ranges hold 95 % of draws over the choice of requests."
 PLANNED = "builtin:servegen"
 """Traffic of the planning figures."""
 SCATTERED = ("eager_varlen", "vllm", "encgraph_plain", "encgraph")
 """Strategies whose requests are drawn one by one; more would hide each other."""
 SHOWN_GRAPHS = 8
 """Graphs of the plan that the planning figures show."""
+FIRST_TOKENS = "What a first token waits for, by what is graphed and by requests at once."
+CAPTURES = "Time of a new process until its graphs are captured, compile caches empty and warm."
+GAINS = "Measured time of a burst on one card over that on several, and what was predicted."
+SPEEDUPS = "Eager time over replay time of each encoder, for few items and for many."
+RECORDS: Mapping[str, tuple[str, str, Callable[[Sequence[Measurement]], go.Figure]]] = {
+    handles.FIRST_TOKEN: ("stages", FIRST_TOKENS, figures.first_token_stages),
+    "capture-": ("stages", CAPTURES, figures.capture_stages),
+    "data_parallel": ("gain", GAINS, figures.gain_of_ranks),
+    "encoders": ("speedup", SPEEDUPS, figures.speedup_by_encoder),
+}
+"""The one figure of each further kind of experiment, by how its name begins: name, what it shows, how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +77,7 @@ def catalogue(gpu: str = "h200") -> tuple[Paper, ...]:
     )
     found = [p for name in names if name.startswith(BENCH) for p in _of_bench(gpu, name)]
     found += [p for name in names if name.startswith(INSIDE) for p in _of_kernels(gpu, name)]
+    found += [p for name in names for p in _of_record(gpu, name)]
     found += [p for name in names if (size := _encoder(name)) for p in _of_curve(gpu, size)]
     return tuple(found)
 
@@ -78,13 +92,13 @@ def _encoder(experiment: str) -> EncoderSize | None:
 def _of_bench(gpu: str, experiment: str) -> Iterator[Paper]:
     lines = store.load(gpu, experiment)
     drawn: dict[str, tuple[str, Callable[[], go.Figure]]] = {
-        "ladder": ("Mean time of a request by strategy.", partial(figures.ladder, lines)),
+        "ladder": (f"Mean time of a request by strategy. {CHOICE}", partial(figures.ladder, lines)),
         "ladder-p99": (
-            "99th percentile over requests by strategy.",
+            f"99th percentile over requests by strategy. {CHOICE}",
             partial(figures.ladder, lines, quantile="p99"),
         ),
         "regimes": (
-            "Mean time of a request by strategy and size.",
+            f"Mean time of a request by strategy and size. {CHOICE}",
             partial(figures.regimes_compared, lines),
         ),
         "latency-against-tokens": (
@@ -96,14 +110,54 @@ def _of_bench(gpu: str, experiment: str) -> Iterator[Paper]:
             partial(figures.strategies_compared, lines),
         ),
     }
-    if any(m.memory for m in readings.summaries(lines).values()):
+    whole = readings.summaries(lines).values()
+    if not any(m.latency and m.latency.tail_ms for m in whole):
+        drawn.pop("ladder-p99")  # of so few requests it would be the slowest
+    if any(m.memory for m in whole):
         drawn["memory"] = (
             "Device memory that graphs hold, by what holds it.",
             partial(figures.memory_by_strategy, lines),
         )
-    source = readings.source(lines)
+    for of in ("time", "bytes"):
+        if any(f"predicted_{'mean_ms' if of == 'time' else of}" in m.numbers for m in whole):
+            drawn[f"predicted-{of}"] = (
+                f"Predicted {of} of each strategy against measured.",
+                partial(figures.predicted_against_measured, lines, of=of),
+            )
+    yield from _papers(gpu, experiment, lines, drawn)
+
+
+def _papers(
+    gpu: str,
+    experiment: str,
+    lines: Sequence[Measurement],
+    drawn: Mapping[str, tuple[str, Callable[[], go.Figure]]],
+) -> Iterator[Paper]:
+    """Figures of one experiment by name, each with what it shows."""
+    source = _source(lines)
     for name, (about, draw) in drawn.items():
         yield _paper(f"{experiment}.{name}", f"{about} {source}.", [(gpu, experiment)], draw)
+
+
+def _source(lines: Sequence[Measurement]) -> str:
+    """Where measurements come from, also those of several encoders or of bursts of several sizes."""
+    where, _, counts = readings.source(lines).partition("; ")
+    encoders = {m.encoder for m in lines}
+    if len(encoders) > 1:
+        where = where.replace(lines[0].encoder, f"{len(encoders)} encoders", 1)
+    batches = {"ranks_count", "concurrency_count"}
+    means = [m.latency.samples for m in lines if m.latency and batches & m.numbers.keys()]
+    if means:
+        counts = f"{len(means)} points, means over {min(means)} to {max(means)} batches"
+    return f"{where}; {counts}"
+
+
+def _of_record(gpu: str, experiment: str) -> Iterator[Paper]:
+    """The one figure of an experiment that is neither a bench nor a curve nor of kernels."""
+    for start, (name, about, draw) in RECORDS.items():
+        if experiment.startswith(start):
+            lines = store.load(gpu, experiment)
+            yield from _papers(gpu, experiment, lines, {name: (about, partial(draw, lines))})
 
 
 def _scattered(lines: Sequence[Measurement]) -> list[str]:
@@ -114,13 +168,15 @@ def _scattered(lines: Sequence[Measurement]) -> list[str]:
 def _of_kernels(gpu: str, experiment: str) -> Iterator[Paper]:
     """Where one replay's time goes, body by body, at each size whose kernels were listed."""
     lines = store.load(gpu, experiment)
-    source = readings.source(lines)
-    for tokens in sorted({m.capacity.tokens for m in lines if m.capacity and m.numbers}):
-        about = f"Time of the kernels of one replay of {tokens:,} tokens by kind and body."
-        draw = partial(figures.kernels_by_kind, lines, tokens)
-        yield _paper(
-            f"{experiment}.kernels-{tokens}", f"{about} {source}.", [(gpu, experiment)], draw
+    drawn = {
+        f"kernels-{tokens}": (
+            f"Time of the kernels of one replay of {tokens:,} tokens by kind and body, each body "
+            "with one idea more than the one above.",
+            partial(figures.kernels_by_kind, lines, tokens),
         )
+        for tokens in sorted({m.capacity.tokens for m in lines if m.capacity and m.numbers})
+    }
+    yield from _papers(gpu, experiment, lines, drawn)
 
 
 def _of_curve(gpu: str, size: EncoderSize) -> Iterator[Paper]:
@@ -129,7 +185,6 @@ def _of_curve(gpu: str, size: EncoderSize) -> Iterator[Paper]:
         return
     points = readings.preferred(cards.recorded(size, gpu))
     experiment = curves.experiment(size.name)
-    source = readings.source(points)
     tokens = [2**n for n in range(6, 14)]
     drawn: dict[str, tuple[str, Callable[[], go.Figure]]] = {
         "replay-cost": (
@@ -149,8 +204,7 @@ def _of_curve(gpu: str, size: EncoderSize) -> Iterator[Paper]:
             lambda: figures.break_even_map(tradeoffs.break_even(costs, size, tokens=tokens)),
         ),
     }
-    for name, (about, draw) in drawn.items():
-        yield _paper(f"{experiment}.{name}", f"{about} {source}.", [(gpu, experiment)], draw)
+    yield from _papers(gpu, experiment, points, drawn)
     if size.name == _planned_encoder(gpu):
         yield from _of_plans(gpu, size, costs)
 
@@ -188,8 +242,11 @@ def _of_plans(gpu: str, size: EncoderSize, costs: Costs) -> Iterator[Paper]:
             lambda: figures.latency_by_graphs(judged()),
         ),
         "budget-ruler": (
-            f"Tokens of held-out requests under a fitted plan of up to {SHOWN_GRAPHS} graphs.",
-            lambda: figures.budget_ruler(plan().plan, held_out.tokens_by_request),
+            "Tokens of held-out requests, replayed and eager, under a fitted plan of up to "
+            f"{SHOWN_GRAPHS} graphs.",
+            lambda: figures.budget_ruler(
+                budgets.routed(held_out.requests, plan().plan, costs=costs)
+            ),
         ),
         "optimality-gap": (
             "Predicted time of packing rules over the exact optimum, those requests of 2 to "

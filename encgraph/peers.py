@@ -197,6 +197,6 @@ def recorded_by_running(encoder: Encoder, graph: BudgetGraph) -> None:
             for _ in range(RUNS):
                 capturing.run(encoder, graph)
         graph.is_captured = True
-    except RuntimeError as error:
+    except Exception as error:
         graph.failure = capturing.explain(error, graph.capacity)
     graph.seconds = time.perf_counter() - start

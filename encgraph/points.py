@@ -69,7 +69,7 @@ class Recording:
 
     def replay(self, made: GraphSet, capacity: Capacity, batch: list[Input]) -> Measurement:
         """Device time of a bare replay where there is a card, else wall time."""
-        latency = self.device(partial(made.replay, capacity, batch))
+        latency = self.device(self._bare(made, capacity, batch))
         return self.point(Route.REPLAY, capacity=capacity, load=load_of(batch), latency=latency)
 
     def execute(
@@ -77,7 +77,7 @@ class Recording:
     ) -> Measurement:
         """Wall time of a whole execute that replays, beside the device time of the replay."""
         wall = self.wall(run)
-        device_ms = self.device(partial(made.replay, capacity, batch)).p50_ms
+        device_ms = self.device(self._bare(made, capacity, batch)).p50_ms
         return self.point(
             Route.REPLAY,
             capacity=capacity,
@@ -86,6 +86,11 @@ class Recording:
             numbers={"device_ms": device_ms},
         )
 
+    def _bare(self, made: GraphSet, capacity: Capacity, batch: list[Input]) -> Callable[[], object]:
+        """A replay as the runner makes it, which knows the sizes by then."""
+        items = [self.encoder.item_spec(value) for value in batch]
+        return partial(made.replay, capacity, batch, items=items)
+
     def eager(self, batch: list[Input]) -> Measurement:
         """Wall time of an eager run, launches included."""
         latency = self.wall(partial(self.encoder.eager, batch))
@@ -93,8 +98,8 @@ class Recording:
 
     def device(self, run: Callable[[], object]) -> Latency:
         """Device milliseconds of a call where there is a card, else wall."""
-        timed = meters.device if self.encoder.spec.device.type == "cuda" else meters.wall
-        return self._timed(run, timed)
+        on_card = self.encoder.spec.device.type == "cuda"
+        return self._timed(run, meters.device if on_card else meters.wall)
 
     def wall(self, run: Callable[[], object]) -> Latency:
         """Wall milliseconds of a call."""
@@ -106,10 +111,11 @@ class Recording:
         Where one must do, it is the second call.
         """
         run()
-        once = timed(run, samples=1)
+        on = self.encoder.spec.device
+        once = timed(run, on, samples=1)
         most = self.samples if once.p50_ms < SLOW_MS else min(3, self.samples)
         fit = min(most, self.most_ms // once.p50_ms)
-        return timed(run, samples=int(fit)) if fit > 1 else once
+        return timed(run, on, samples=int(fit)) if fit > 1 else once
 
 
 def load_of(batch: list[Input]) -> Load:

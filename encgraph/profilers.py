@@ -18,7 +18,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.modules import module as global_hooks
 
 from encgraph import kernels as profiled
-from encgraph import traces
+from encgraph import traces, watch
 from encgraph.errors import require
 from encgraph.graphs import Observe
 from encgraph.kernels import Annotations, Kernel
@@ -249,8 +249,8 @@ def _hooked(names: dict[torch.nn.Module, str], *, annotate: bool) -> Iterator[No
         from torch.cuda import _graph_annotations
 
         _graph_annotations.enable_annotations()
-    before = global_hooks.register_module_forward_pre_hook(enter)
-    after = global_hooks.register_module_forward_hook(leave, always_call=True)
+    before = global_hooks.register_module_forward_pre_hook(watch.LooksOn(enter))
+    after = global_hooks.register_module_forward_hook(watch.LooksOn(leave), always_call=True)
     try:
         yield
     finally:

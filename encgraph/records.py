@@ -10,7 +10,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Self
 
-from encgraph.errors import MOST, require, settle
+from encgraph.errors import MOST, check_named, require, settle
 from encgraph.tabular import Showing
 
 SCHEMA = 1
@@ -198,6 +198,7 @@ class Plan(Showing):
         require(alike, f"a plan needs one reason a graph, got {reasons} for {graphs}")
         newer = f"plan schema {self.schema!r} is newer than this release reads ({SCHEMA})"
         require(self.schema <= SCHEMA, f"{newer}; upgrade encgraph")
+        check_named(dtype=self.dtype, attention=self.attention)
 
     @property
     def token_budgets(self) -> tuple[int, ...]:
@@ -223,8 +224,7 @@ class Bin:
 
     def __post_init__(self) -> None:
         require(bool(self.items), "a bin must hold at least one item")
-        if not self.capacity.holds(self.load):
-            over = self.capacity.exceeded(self.load)
+        if over := self.capacity.exceeded(self.load):
             raise ValueError(f"a bin of {self.load!r} exceeds {self.capacity!r}: {over}")
 
     @property

@@ -66,7 +66,7 @@ def video_grid(width: int, height: int, frames: int, rule: TokenRule) -> Grid:
 
     >>> from encgraph.published.qwen_vl import QWEN3_VL_RULE
     >>> video_grid(640, 480, 8, QWEN3_VL_RULE)
-    Grid(t=4, h=16, w=22)
+    Grid(t=4, h=30, w=40)
     """
     temporal = rule.temporal_patch
     require(rule.video_max_pixels > 0, "this encoder takes no clips; encode their frames as images")

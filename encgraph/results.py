@@ -6,7 +6,9 @@ Every figure the project shows is a `Measurement`, which cannot exist without it
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
+
+import numpy as np
 
 from encgraph.errors import require
 from encgraph.records import SCHEMA, Capacity, Load, Route
@@ -14,6 +16,31 @@ from encgraph.tabular import Showing
 
 UNITS = ("_ms", "_us", "_s", "_bytes", "_tokens", "_ratio", "_count", "_tflops", "_gbps")
 CLOCKS = ("device", "wall", "predicted")
+LEAST_OF_P99 = 100
+"""Samples without which p99 is the slowest of them, and nothing to be called p99."""
+Number = TypeVar("Number", int, float)
+
+
+def at_shares(
+    values: Sequence[Number], shares: Sequence[float], weights: Sequence[float] = ()
+) -> list[Number]:
+    """For each share the smallest of the values with that share of all weight at or below it.
+
+    The rule of numpy's "inverted_cdf", but for rounding: ten weights of 0.1 are nine tenths at the ninth.
+
+    Args:
+        values: At least one, in any order.
+        shares: Each 0 to 1.
+        weights: How often each value counts; once by default.
+
+    >>> at_shares([4, 1, 3, 2], (0.5, 1))
+    [2, 4]
+    """
+    require(len(values) > 0, "a quantile needs values, got none")
+    order = np.argsort(values, kind="stable")
+    upto = np.cumsum(np.asarray(weights, float)[order] if len(weights) else np.ones(len(order)))
+    at = np.searchsorted(upto, np.asarray(shares) * upto[-1] * (1 - 1e-12))
+    return [values[order[min(place, len(order) - 1)]] for place in at]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +55,7 @@ class Latency:
     p99_ms: float
     worst_ms: float
     samples: int
+    """Those that count, each once whatever its weight."""
     warmups: int
     clock: str
     """"device" (events on the stream), "wall" (host clock, synchronized) or "predicted"."""
@@ -58,32 +86,36 @@ class Latency:
         counts = list(weights) or [1.0] * len(values)
         pairs = sorted((v, w) for v, w in zip(values, counts, strict=True) if w > 0)
         require(bool(pairs), "a latency needs samples, got none")
-        total = math.fsum(w for _, w in pairs)
-        p10, p50, p90, p95, p99 = _quantiles(pairs, (0.10, 0.50, 0.90, 0.95, 0.99))
+        times, shares = zip(*pairs, strict=True)
+        p10, p50, p90, p95, p99 = at_shares(times, (0.10, 0.50, 0.90, 0.95, 0.99), shares)
         return cls(
-            mean_ms=math.fsum(v * w for v, w in pairs) / total,
+            mean_ms=math.fsum(v * w for v, w in pairs) / math.fsum(shares),
             p10_ms=p10,
             p50_ms=p50,
             p90_ms=p90,
             p95_ms=p95,
             p99_ms=p99,
             worst_ms=pairs[-1][0],
-            samples=max(1, round(total)),
+            samples=len(pairs),
             warmups=warmups,
             clock=clock,
         )
 
+    @property
+    def tail_ms(self) -> float | None:
+        """What may be called p99: that of at least `LEAST_OF_P99` samples, else None."""
+        return self.p99_ms if self.samples >= LEAST_OF_P99 else None
 
-def _quantiles(pairs: list[tuple[float, float]], shares: tuple[float, ...]) -> list[float]:
-    """Value at each share of sorted (value, weight) pairs; shares ascending."""
-    total = math.fsum(w for _, w in pairs)
-    found: list[float] = []
-    below = 0.0
-    for value, weight in pairs:
-        below += weight
-        while len(found) < len(shares) and below >= shares[len(found)] * total * (1 - 1e-12):
-            found.append(value)
-    return found + [pairs[-1][0]] * (len(shares) - len(found))
+    @property
+    def tail_name(self) -> str:
+        """What to call `p99_ms`: of few samples it is the slowest."""
+        return "slowest" if self.tail_ms is None else "p99"
+
+    @property
+    def tail_note(self) -> str:
+        """Why there is no p99, for under a table; nothing where there is one."""
+        few = f"no p99: of fewer than {LEAST_OF_P99} it is the slowest"
+        return few if self.tail_ms is None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from encgraph.encoders.protocol import EncoderOutput, EncoderSpec, Input
+from encgraph.encoders.protocol import EncoderOutput, EncoderSpec
+from encgraph.records import Item
 
 Own = Callable[[Tensor, Sequence[int], Sequence[int]], list[EncoderOutput]]
 """(packed rows, rows an item, widths) -> an output an item."""
@@ -39,16 +40,30 @@ def clone_each(
 def check(
     outputs: Sequence[EncoderOutput],
     indices: Sequence[int],
-    inputs: Sequence[Input],
+    items: Sequence[Item],
     spec: EncoderSpec,
 ) -> None:
-    """Type, count, rows and widths of what an encoder returned."""
-    if len(outputs) != len(inputs):
-        raise RuntimeError(f"eager must return {len(inputs)} outputs, got {len(outputs)!r}")
-    for index, output, value in zip(indices, outputs, inputs, strict=True):
+    """Refuse what an encoder returned for items, by type, count, rows, widths or dtype.
+
+    Args:
+        outputs: Of the eager run.
+        indices: Of the items in their batch, for the message.
+        items: As the encoder sized them.
+        spec: The encoder's.
+
+    Raises:
+        RuntimeError: If something does not fit; names the item.
+    """
+    if len(outputs) != len(items):
+        raise RuntimeError(f"eager must return {len(items)} outputs, got {len(outputs)!r}")
+    for index, output, item in zip(indices, outputs, items, strict=True):
         if not isinstance(output, EncoderOutput):
             raise RuntimeError(f"item {index}: eager must return EncoderOutput, got {output!r}")
-        expected = [(spec.rows(value.item), width) for width in spec.widths]
+        expected = [(spec.rows(item), width) for width in spec.widths]
         shapes = [tuple(tensor.shape) for tensor in output.tensors]
         if shapes != expected:
             raise RuntimeError(f"item {index}: outputs must have shapes {expected}, got {shapes}")
+        dtypes = {tensor.dtype for tensor in output.tensors}
+        if dtypes != {spec.dtype}:
+            found = ", ".join(sorted(map(str, dtypes)))
+            raise RuntimeError(f"item {index}: outputs must be {spec.dtype}, got {found}")

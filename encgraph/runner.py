@@ -1,23 +1,33 @@
 """Execute batches: replay what fits a graph, run the rest eager in one batch, return all in order.
 
 The runner knows no model and takes no decision of its own: packing decides, graphs replay, the
-encoder falls back. It checks what comes back (type, count, rows, width), because a count alone would
+encoder falls back. Sizes are those that the encoder reads from an item's tensors, never the caller's
+word, and what eager returns is checked (type, count, rows, widths, dtype), because a count alone would
 let one item's rows pass for another's.
 
 Every step is observed; a fallback always has a reason. Outputs are owned by the caller unless
-borrowed; a borrowed output raises once a later replay has overwritten it.
+borrowed; a borrowed output raises once a later replay has begun to overwrite it. Inside autocast or
+not, replay and eager keep to the encoder's own dtypes, so that a batch has one dtype.
+
+A runner may be called by several threads: it takes one batch, capture or clear at a time, and the
+others wait. An observer that calls back into the runner it observes is refused, and one that waits for
+another thread's call to it waits for ever.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from encgraph import graphs, packing, rows, watch
+from encgraph import ambient, graphs, incoming, packing, rows, watch
+from encgraph.borrowed import Borrowed
 from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
-from encgraph.errors import CaptureError, StaleBufferError
+from encgraph.errors import CaptureError
 from encgraph.exact import ExactSet
 from encgraph.graphs import GraphSet, Observe
+from encgraph.incoming import Incoming, Refusal
 from encgraph.packers import leftovers
 from encgraph.records import (
     Bin,
@@ -35,39 +45,18 @@ from encgraph.tabular import Showing
 
 PackerOf = Callable[[Plan], packing.Packer]
 Present = TypeVar("Present")
-Refusal = ValueError | TypeError
-"""What is wrong with one item."""
 _ASCENDING: PackerOf = partial(packing.packer, rule="ascending")
 OWNERSHIPS = ("one_copy", "clone_each")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Borrowed:
-    """An output that may still lie in the graph's own slab."""
-
-    item: int
-    """Index into the batch."""
-    _output: EncoderOutput
-    _graphs: GraphSet | None
-    _generation: int
-
-    def tensor(self) -> EncoderOutput:
-        """The output, while it is still there.
-
-        Raises:
-            StaleBufferError: If a later replay of the same graph set has overwritten it.
-        """
-        if self._graphs is not None and self._graphs.generation != self._generation:
-            raise StaleBufferError(
-                f"the borrowed output of item {self.item} was overwritten by a later replay; "
-                "use it before the next batch, or call execute, which copies"
-            )
-        return self._output
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class EncoderRunner(Showing):
-    """One encoder with the graphs of one plan; a context manager that clears on exit."""
+    """One encoder with the graphs of one plan; a context manager that clears on exit.
+
+    Threads may share it: `execute`, `execute_each`, `borrow`, `capture`, `clear` and `pack_by` wait for
+    one another, so one batch is encoded at a time and `execute` gives each thread its own outputs.
+    Called by an observer of the same runner they raise RuntimeError.
+    """
 
     encoder: Encoder
     plan: Plan
@@ -83,6 +72,9 @@ class EncoderRunner(Showing):
     """Opens a set of graphs by exact layout, made as batches come, instead of the plan's."""
     _graphs: GraphSet | None = None
     _packer: packing.Packer | None = None
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _running: int | None = field(init=False, default=None)
+    """Thread of the call in progress."""
 
     def __post_init__(self) -> None:
         if self.ownership not in OWNERSHIPS:
@@ -119,19 +111,20 @@ class EncoderRunner(Showing):
         """Capture the plan, freeing an earlier capture first; returns what it holds.
 
         Raises:
-            ValueError: If backend or plan do not suit the encoder.
+            ValueError: If backend, plan or packer do not suit the encoder; then nothing is held.
             CaptureError: If no budget could be captured, or forward hooks are installed.
         """
-        self.clear()
-        if self.is_graphed:
-            hooked = watch.hooked(self.encoder.module)
-            if hooked:
-                raise CaptureError(
-                    f"module {hooked!r} has forward hooks, which a replay would not run; "
-                    "remove them or run eager"
-                )
-            self._open()
-        return self.memory
+        with self._turn():
+            self._clear()
+            if self.is_graphed:
+                hooked = watch.hooked(self.encoder.module)
+                if hooked:
+                    raise CaptureError(
+                        f"module {hooked!r} has forward hooks, which a replay would not run; "
+                        "remove them or run eager"
+                    )
+                self._open()
+            return self.memory
 
     def _open(self) -> None:
         if self.layouts is not None:
@@ -141,19 +134,42 @@ class EncoderRunner(Showing):
         self._graphs = graphs.capture(
             self.encoder, self.plan, backend=self.backend, slabs=self.slabs, observe=self.observe
         )
-        self._packer = self.packer(self._graphs.captured_plan)
+        try:
+            self._packer = self.packer(self._graphs.captured_plan)
+        except BaseException:
+            self._clear()
+            raise
 
     def pack_by(self, packer: PackerOf) -> None:
         """Pack by another packer from now on; graphs by exact layout go on packing themselves."""
-        if self._graphs is not None and self.layouts is None:
-            self._packer = packer(self._graphs.captured_plan)
-        self.packer = packer
+        with self._turn():
+            if self._graphs is not None and self.layouts is None:
+                self._packer = packer(self._graphs.captured_plan)
+            self.packer = packer
 
     def clear(self) -> int:
         """Drop the graphs; idempotent. Returns the bytes given back."""
+        with self._turn():
+            return self._clear()
+
+    def _clear(self) -> int:
         freed = self._graphs.clear() if self._graphs else 0
         self._graphs = self._packer = None
         return freed
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for the calls of other threads; refuse one from within a call."""
+        if self._running == threading.get_ident():
+            raise RuntimeError(
+                "a batch is in progress; an observer cannot call the runner it observes"
+            )
+        with self._lock:
+            try:
+                self._running = threading.get_ident()
+                yield
+            finally:
+                self._running = None
 
     def execute(self, batch: Sequence[Input]) -> list[EncoderOutput]:
         """Encode a batch.
@@ -168,12 +184,10 @@ class EncoderRunner(Showing):
             TypeError: If the batch, or something in it, is not what it must be.
             ValueError: If an input contradicts its own sizes; names it.
             StaleBufferError: If the encoder changed since capture.
+            RuntimeError: If an observer of this runner calls it.
         """
         own = rows.one_copy if self.ownership == "one_copy" else rows.clone_each
-        outputs: list[EncoderOutput | None] = [None] * len(_sized(batch))
-        for done in self._run(batch, own):
-            outputs[done.item] = done._output
-        return [_present(output, index) for index, output in enumerate(outputs)]
+        return [done.tensor() for done in self._run(incoming.sized(batch), own)]
 
     def execute_each(self, batch: Sequence[Input]) -> list[EncoderOutput | Refusal]:
         """Encode what can be encoded; a bad item does not fail the others.
@@ -187,52 +201,40 @@ class EncoderRunner(Showing):
         Raises:
             StaleBufferError: If the encoder changed since capture; no item is to blame for that.
         """
-        refused = [self._refusal(value, index) for index, value in enumerate(_sized(batch))]
+        numbered = enumerate(incoming.sized(batch))
+        refused = [incoming.refusal(value, index, self.encoder) for index, value in numbered]
         pairs = zip(batch, refused, strict=True)
         outputs = iter(self.execute([value for value, error in pairs if error is None]))
         return [next(outputs) if error is None else error for error in refused]
-
-    def _refusal(self, value: Input, index: int) -> Refusal | None:
-        try:
-            self._item(value, index)
-        except (ValueError, TypeError) as error:
-            return error
-        return None
 
     def borrow(self, batch: Sequence[Input]) -> list[Borrowed]:
         """Encode a batch without the copy out of the slab.
 
         Only the last replay's outputs are still there on return: of a batch that took several, the
         earlier items' `.tensor()` raises. Fallbacks are always there.
+
+        Between threads that is not enough: `.tensor()` raises from the moment another thread's replay
+        begins to write, but what it gave before is overwritten without a word. Threads that share a
+        runner call `execute`, or hold a lock of their own until they are done with the output.
         """
-        outputs: list[Borrowed | None] = [None] * len(_sized(batch))
-        for done in self._run(batch, rows.split):
-            outputs[done.item] = done
+        return self._run(incoming.sized(batch), rows.split)
+
+    def _run(self, batch: Sequence[Input], own: rows.Own) -> list[Borrowed]:
+        outputs: list[Borrowed | None] = [None] * len(batch)
+        with self._turn():
+            for done in self._parts(batch, own):
+                outputs[done.item] = done
         return [_present(output, index) for index, output in enumerate(outputs)]
 
-    def _run(self, batch: Sequence[Input], own: rows.Own) -> Iterator[Borrowed]:
-        items = [self._item(value, index) for index, value in enumerate(batch)]
-        for modality in dict.fromkeys(item.modality for item in items):
-            members = [index for index, item in enumerate(items) if item.modality == modality]
-            packed = self._pack(modality, [items[index] for index in members])
+    def _parts(self, batch: Sequence[Input], own: rows.Own) -> Iterator[Borrowed]:
+        known = incoming.read(batch, self.encoder)
+        for modality in dict.fromkeys(one.item.modality for one in known):
+            members = [one for one in known if one.item.modality == modality]
+            packed = self._pack(modality, [one.item for one in members])
             for part in packed.bins:
-                yield from self._replay(batch, [members[i] for i in part.items], part, own)
+                yield from self._replay([members[i] for i in part.items], part, own)
             if packed.fallback:
-                yield from self._fall_back(batch, members, packed.fallback, modality)
-
-    def _item(self, value: Input, index: int) -> Item:
-        if not isinstance(value, Input):
-            raise TypeError(f"item {index} must be an Input, got {type(value).__name__}")
-        try:
-            item = self.encoder.item_spec(value)
-        except ValueError as error:
-            raise ValueError(f"item {index}: {error}") from error
-        if item.tokens != value.item.tokens:
-            raise ValueError(
-                f"item {index} must have the {item.tokens!r} tokens of its tensors, "
-                f"got {value.item.tokens!r}; make its sizes from its grid"
-            )
-        return item
+                yield from self._fall_back(members, packed.fallback)
 
     def _pack(self, modality: Modality, items: Sequence[Item]) -> Packing:
         if self._graphs is None or self._packer is None:
@@ -241,57 +243,47 @@ class EncoderRunner(Showing):
             return leftovers.all_eager(items, FallbackReason.UNSUPPORTED_MODALITY)
         return self._packer(items)
 
-    def _replay(
-        self, batch: Sequence[Input], members: Sequence[int], part: Bin, own: rows.Own
-    ) -> Iterator[Borrowed]:
-        assert self._graphs is not None
-        inputs = [batch[index] for index in members]
+    def _replay(self, members: Sequence[Incoming], part: Bin, own: rows.Own) -> Iterator[Borrowed]:
+        made = self._graphs
+        assert made is not None
+        items = [one.item for one in members]
         step = Step(
             route=Route.REPLAY,
-            modality=inputs[0].item.modality,
-            items=len(inputs),
+            modality=items[0].modality,
+            items=len(items),
             real_tokens=part.load.tokens,
             token_budget=part.token_budget,
         )
         with graphs.observed(self.observe, step):
-            packed = self._graphs.replay(part.capacity, inputs)
-            spec = self._graphs.spec
-            outputs = own(packed, [spec.rows(value.item) for value in inputs], spec.widths)
-        borrowed = self._graphs if own is rows.split else None
-        for index, output in zip(members, outputs, strict=True):
-            yield Borrowed(index, output, borrowed, self._graphs.generation)
+            packed = made.replay(part.capacity, [one.value for one in members], items=items)
+            outputs = own(packed, [made.spec.rows(item) for item in items], made.spec.widths)
+            generation = made.generation
+        borrowed = made if own is rows.split else None
+        for one, output in zip(members, outputs, strict=True):
+            yield Borrowed(one.place, output, borrowed, generation)
 
     def _fall_back(
-        self,
-        batch: Sequence[Input],
-        members: Sequence[int],
-        fallback: Sequence[Fallback],
-        modality: Modality,
+        self, members: Sequence[Incoming], fallback: Sequence[Fallback]
     ) -> Iterator[Borrowed]:
         """All of them in one eager batch; the step carries every reason, its largest item's first."""
-        indices = [members[one.item] for one in fallback]
-        inputs = [batch[index] for index in indices]
-        largest = max(fallback, key=lambda one: batch[members[one.item]].item.tokens)
-        loads = leftovers.by_reason(fallback, [batch[index].item for index in members])
+        falling = [members[one.item] for one in fallback]
+        items, indices = [one.item for one in falling], [one.place for one in falling]
+        largest = max(fallback, key=lambda one: members[one.item].item.tokens)
+        loads = leftovers.by_reason(fallback, [one.item for one in members])
         step = Step(
             route=Route.FALLBACK if self.is_graphed else Route.EAGER,
-            modality=modality,
-            items=len(inputs),
-            real_tokens=sum(value.item.tokens for value in inputs),
+            modality=items[0].modality,
+            items=len(items),
+            real_tokens=sum(item.tokens for item in items),
             reason=largest.reason if self.is_graphed else None,
             reasons=loads if self.is_graphed and len(loads) > 1 else {},
         )
-        with graphs.observed(self.observe, step):
-            outputs = self.encoder.eager(inputs)
-        rows.check(outputs, indices, inputs, self.encoder.spec)
+        spec = self.encoder.spec
+        with graphs.observed(self.observe, step), ambient.own_dtypes(spec.device):
+            outputs = self.encoder.eager([one.value for one in falling])
+        rows.check(outputs, indices, items, spec)
         for index, output in zip(indices, outputs, strict=True):
             yield Borrowed(index, output, None, 0)
-
-
-def _sized(batch: Sequence[Input]) -> Sequence[Input]:
-    if not isinstance(batch, Sized):
-        raise TypeError(f"batch must be a sequence of inputs, got {type(batch).__name__}")
-    return batch
 
 
 def _present(value: Present | None, index: int) -> Present:

@@ -49,9 +49,9 @@ def gather_bytes(rank_tokens: Sequence[int], token_bytes: int) -> GatherBytes:
     )
 
 
-def token_bytes(size: EncoderSize, *, element_bytes: int = 2) -> int:
-    """Bytes of one token's outputs, all of them side by side."""
-    return size.out * (1 + len(size.deepstack)) * element_bytes
+def token_bytes(size: EncoderSize) -> int:
+    """Bytes of one token's outputs, all of them side by side, of 16 bits each."""
+    return size.out * (1 + len(size.deepstack)) * 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,17 +63,18 @@ def _indices(values: Sequence[int]) -> str:
 
 
 def _latency(latency: Latency) -> Shown:
-    values = {
+    values: dict[str, float | None] = {
         "mean": latency.mean_ms,
         "p10": latency.p10_ms,
         "p50": latency.p50_ms,
         "p90": latency.p90_ms,
         "p95": latency.p95_ms,
-        "p99": latency.p99_ms,
+        "p99": latency.tail_ms,
         "worst": latency.worst_ms,
     }
     title = f"Latency, {latency.clock} clock, {latency.samples:,} samples"
-    return Shown(title=title, rows=tuple((name, tabular.ms(ms)) for name, ms in values.items()))
+    rows = tuple((name, tabular.ms(ms)) for name, ms in values.items())
+    return Shown(title=title, rows=rows, note=latency.tail_note)
 
 
 def _memory(memory: Memory) -> Shown:
@@ -93,8 +94,8 @@ def _prediction(found: Prediction) -> Shown:
         ("replay rate", f"{found.replay_rate:.3f}"),
         ("device memory", tabular.mib(found.memory.total_bytes)),
     )
-    title = f"Prediction over {found.latency.samples:,} requests"
-    return Shown(title=title, rows=rows, note=found.source)
+    note = "; ".join(filter(None, (found.source, found.latency.tail_note)))
+    return Shown(title=f"Prediction over {found.latency.samples:,} requests", rows=rows, note=note)
 
 
 def _fit(fit: Fit) -> Shown:
@@ -202,17 +203,18 @@ def _defer(one: Defer) -> Shown:
 
 def strategies(lines: Sequence[Measurement]) -> Shown:
     """A bench as a table, a row a strategy."""
-    rows = []
+    rows, note = [], ""
     for name, m in readings.summaries(lines).items():
         if m.latency is None:
             continue
-        times = (m.latency.mean_ms, m.latency.p50_ms, m.latency.p99_ms, m.latency.worst_ms)
+        times = (m.latency.mean_ms, m.latency.p50_ms, m.latency.tail_ms, m.latency.worst_ms)
+        note = m.latency.tail_note
         ratios = [m.numbers.get(key) for key in ("padding_ratio", "replay_ratio")]
         shares = ["" if r is None else f"{r:.3f}" for r in ratios]
         held = tabular.mib(m.memory.total_bytes) if m.memory else ""
         rows.append((name, m.attention, *(tabular.ms(t) for t in times), *shares, held))
     columns = ("", "attention", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
-    return Shown(title="Wall time of a request", columns=columns, rows=tuple(rows))
+    return Shown(title="Wall time of a request", columns=columns, rows=tuple(rows), note=note)
 
 
 def plans(judged: Sequence[Judged]) -> Shown:
@@ -229,7 +231,8 @@ def plans(judged: Sequence[Judged]) -> Shown:
         )
         for j in judged
     )
-    columns = ("rule", "graphs", "padding", "replayed", "mean", "p99", "memory")
+    tail = judged[0].prediction.latency.tail_name if judged else "p99"
+    columns = ("rule", "graphs", "padding", "replayed", "mean", tail, "memory")
     note = judged[0].prediction.source if judged else ""
     return Shown(title="Predicted on held-out requests", columns=columns, rows=rows, note=note)
 

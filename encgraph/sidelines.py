@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from encgraph import measure
+from encgraph import measure, meters
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.runner import EncoderRunner
 
@@ -54,7 +54,7 @@ def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) 
     with _stamped(runner, stamp):
         for batch in batches:
             stamp.at = None
-            measure.synchronize(runner.encoder.spec.device)
+            meters.synchronize(runner.encoder.spec.device)
             start = time.perf_counter()
             runner.execute(batch)
             if stamp.at is None:

@@ -151,7 +151,6 @@ def capacity(
     items: int,
     frames: int = 0,
     longest_segment: int = 0,
-    patches: int = 0,
 ) -> Capacity:
     """Capacity of a token budget; what is not given is the worst case that fits it.
 
@@ -166,13 +165,12 @@ def capacity(
         frames: Most temporal steps in all; 0 means as many as items (images only).
         longest_segment: Patches of the longest segment; 0 means the whole budget, of texts the
             longest there is.
-        patches: Most patches; 0 means what the tokens need.
     """
     if rule.slot_tokens:
         return _slotted_capacity(tokens, rule)
     items = min(items, tokens)
     steps = max(frames, items)
-    patches = patches or tokens * rule.merge_area + items * rule.prefix
+    patches = tokens * rule.merge_area + items * rule.prefix
     whole = min(patches, rule.max_pixels) if rule.resize == "length" else patches
     return Capacity(
         tokens=tokens,

@@ -19,7 +19,7 @@ from encgraph.checks import parity, poison
 from encgraph.encoders.protocol import Input
 from encgraph.facts import Report
 from encgraph.measure import Execute, Recorder
-from encgraph.records import Plan, Route
+from encgraph.records import Load, Plan, Route
 from encgraph.report import advice
 from encgraph.results import Latency
 from encgraph.runner import EncoderRunner
@@ -201,18 +201,19 @@ def _settle(study: Study, found: Sequence[parity.ItemParity], exact: bool) -> No
 
 
 def _poison(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
-    """Once: the request that leaves most padding in the graph it takes; exact layouts leave none."""
+    """Once: the first request that one graph holds, in the largest that does; exact layouts leave no
+    padding."""
     exact = study.strategy.packing == "exact"
     if runner.graphs is None or exact or "parity" not in study.gathered:
         return
     for batch in _Batches(study):
-        tokens = sum(value.item.tokens for value in batch)
+        load = Load.of(runner.encoder.item_spec(value) for value in batch)
         fits = [
             index
             for index, graph in enumerate(runner.graphs.graphs)
             if graph.is_captured
-            and tokens < graph.capacity.tokens
-            and len(batch) <= graph.capacity.items
+            and load.tokens < graph.capacity.tokens
+            and graph.capacity.holds(load)
         ]
         if fits:
             passed = poison.survives(runner.graphs, batch, graph=fits[-1])
@@ -224,12 +225,13 @@ def _compare(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
     """Wall time of every request through the runner and through the best eager, interleaved."""
     with _unobserved(runner):
         medians: dict[str, list[float]] = {"ours": [], "eager": []}
-        for batch in study.options.progress(_Batches(study), "measure"):
+        for index, batch in enumerate(study.options.progress(_Batches(study), "measure")):
             both = measure.interleaved(
                 {"ours": runner.execute, "eager": runner.encoder.eager},
                 [batch],
                 device=study.setting.device,
                 repeats=study.options.repeats,
+                first=index,
             )
             for name, [latency] in both.items():
                 medians[name].append(latency.p50_ms)

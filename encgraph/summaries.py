@@ -8,6 +8,7 @@ import numpy as np
 
 from encgraph.errors import require
 from encgraph.records import Item
+from encgraph.results import at_shares
 
 MOST_ATOMS = 8
 
@@ -57,7 +58,7 @@ def quantiles(values: Sequence[int]) -> Quantiles:
     """
     require(len(values) > 0, "quantiles need at least one value, got none")
     levels = (5, 25, 50, 75, 90, 95, 99)
-    found = np.percentile(values, levels, method="inverted_cdf")
+    found = at_shares(values, [level / 100 for level in levels])
     return Quantiles(
         mean=float(np.mean(values)),
         max=int(max(values)),

@@ -70,8 +70,8 @@ class Setting:
     """Whether packing by predicted time goes by costs measured on the captured graphs themselves."""
 
     def price(self, strategy: Strategy) -> Costs:
-        """The cost model of the body a strategy runs."""
-        costs = self.priced(strategy) if self.priced else self.costs
+        """The cost model of the body a strategy runs; of nobody where another size stands in."""
+        costs = (self.priced(strategy) if self.priced else self.costs).lent_to(self.size.name)
         return costs.with_private_slabs() if strategy.slabs == "private" else costs
 
     def target(self, strategy: Strategy) -> Target:
@@ -265,13 +265,14 @@ def ready(made: EncoderRunner, setting: Setting) -> None:
 def calibrated(made: EncoderRunner, strategy: Strategy, setting: Setting) -> Costs | None:
     """The costs a captured runner packs by, now measured on its graphs if the setting says so.
 
-    None for a strategy that packs by none.
+    None for a strategy that packs by none; those of before, with the reason, where too little could be
+    timed.
     """
     if strategy.packing != "cheapest":
         return None
-    if setting.calibrate and made.has_graphs:
-        return calibrating.calibrate(made, setting.size)
-    return setting.price(strategy)
+    costs = setting.price(strategy)
+    is_timed = setting.calibrate and made.has_graphs
+    return calibrating.tried(made, setting.size, otherwise=costs) if is_timed else costs
 
 
 def packer(strategy: Strategy, setting: Setting) -> PackerOf:

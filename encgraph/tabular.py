@@ -19,8 +19,10 @@ _MOST_ROWS = 24
 _MIB = 2**20
 
 
-def ms(value: float) -> str:
-    """Milliseconds to three digits."""
+def ms(value: float | None) -> str:
+    """Milliseconds to three digits; a dash for what there is not."""
+    if value is None:
+        return "-"
     return f"{value:#.3g} ms" if value < 100 else f"{value:,.0f} ms"
 
 
@@ -109,7 +111,7 @@ def _noted(shown: Shown) -> list[str]:
     return [f"  ({shown.note})"] if shown.note else []
 
 
-_NUMBER = re.compile(r"-?[\d,.]+(%| [A-Za-z]{1,3})?")
+_NUMBER = re.compile(r"-|-?[\d,.]+(%| [A-Za-z]{1,3})?")
 
 
 def _sides(shown: Shown) -> list[str]:

@@ -236,7 +236,7 @@ def _named(path: Path, size: EncoderSize, found: Found) -> Traffic:
     what = size.rule.modality
     require(bool(found.requests), f"{str(path)!r} holds no {what} that can be read{_first(found)}")
     return Traffic(
-        name=path.resolve().name if path.is_dir() else path.stem,
+        name=(path.resolve().name or str(path)) if path.is_dir() else path.stem,
         source=str(path),
         encoder=size.name,
         requests=found.requests,

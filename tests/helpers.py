@@ -51,6 +51,11 @@ def plan(*budgets: int, items: int = 4, frames: int = 8) -> Plan:
     return Plan(graphs=tuple(capacities), encoder="qwen3-vl-tiny")
 
 
+def compilations() -> int:
+    """Graphs compiled in this process so far."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
 def close(mine: EncoderOutput, eager: EncoderOutput, encoder: QwenVL) -> bool:
     """Within the derived tolerance: exact dtype to 1e-5, others to twice their own rounding."""
     bound = 1e-5 if encoder.spec.dtype == torch.float32 else 3e-2

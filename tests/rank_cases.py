@@ -18,7 +18,7 @@ import torch
 from helpers import batch, close
 from helpers_ranks import agrees_with_eager, refused, sharded, tiny, told_alike
 
-from encgraph import balance, measure
+from encgraph import balance, meters
 from encgraph.encoders.protocol import Input
 from encgraph.parallel import ranks as joining
 from encgraph.parallel.ranks import Ranks
@@ -212,7 +212,7 @@ def a_killed_rank_is_named(ranks: Ranks) -> None:
         inputs = batch(MIXED, one.runner.encoder)
         one.execute(inputs)
         # A rank that dies in a gather leaves the others' cards in it, and their hosts behind the cards.
-        measure.synchronize(ranks.device)
+        meters.synchronize(ranks.device)
         told_alike(ranks, "every card is done")
         if ranks.rank == ranks.size - 1:
             os.kill(os.getpid(), signal.SIGKILL)

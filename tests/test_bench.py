@@ -4,7 +4,8 @@ import pytest
 import torch
 from helpers import batch, plan, reference, tiny
 
-from encgraph import bench, floors, sidelines, sizes, strategies, traffic
+from encgraph import bench, floors, readings, sidelines, sizes, strategies, traffic
+from encgraph.benched import System
 from encgraph.runner import EncoderRunner
 
 SIZE = sizes.named("qwen3-vl-tiny")
@@ -20,8 +21,8 @@ def lines():
 
 def test_every_strategy_has_a_summary_its_regimes_and_every_request(lines):
     found, _ = lines
-    assert set(bench.summaries(found)) == {"eager_varlen", "vllm", "encgraph_plain"}
-    for name in bench.summaries(found):
+    assert set(readings.summaries(found)) == {"eager_varlen", "vllm", "encgraph_plain"}
+    for name in readings.summaries(found):
         mine = [m for m in found if m.strategy == name]
         assert [m.request for m in mine if m.request is not None] == [0, 1, 2]
         assert sum("over_tokens" in m.numbers for m in mine) >= 1
@@ -39,7 +40,7 @@ def test_a_request_has_the_spread_of_its_repeats_and_how_it_ran(lines):
 
 
 def test_graphs_replay_and_eager_does_not(lines):
-    summaries = bench.summaries(lines[0])
+    summaries = readings.summaries(lines[0])
     assert summaries["vllm"].numbers["replay_ratio"] == 1
     assert summaries["eager_varlen"].numbers["replay_ratio"] == 0
     assert summaries["eager_varlen"].memory is None
@@ -47,7 +48,7 @@ def test_graphs_replay_and_eager_does_not(lines):
 
 
 def test_every_system_says_how_much_was_proven_and_how_near_the_limit_it_came(lines):
-    for summary in bench.summaries(lines[0]).values():
+    for summary in readings.summaries(lines[0]).values():
         assert summary.numbers["proven_items_count"] >= 1
         assert summary.numbers["error_over_allowed_ratio"] <= 1
         assert "exact_left_out_count" not in summary.numbers
@@ -60,7 +61,7 @@ def test_off_a_card_no_row_has_a_prediction(lines):
 
 def test_an_exact_graph_of_the_same_kernels_is_timed_in_the_same_run(lines):
     found, _ = lines
-    summary = bench.summaries(found)["encgraph_plain"]
+    summary = readings.summaries(found)["encgraph_plain"]
     assert summary.numbers["exact_sample_count"] == 3
     assert summary.numbers["exact_floor_ms"] > 0
     single = [m for m in found if m.strategy == "encgraph_plain" and m.request is not None]
@@ -71,13 +72,13 @@ def test_an_exact_graph_of_the_same_kernels_is_timed_in_the_same_run(lines):
 
 
 def test_jitter_and_host_time_come_with_every_strategy_that_replays(lines):
-    for name, summary in bench.summaries(lines[0]).items():
+    for name, summary in readings.summaries(lines[0]).items():
         names = {n for n in summary.numbers if n.startswith(("jitter_", "before_launch"))}
         assert len(names) == (0 if name == "eager_varlen" else 6), name
 
 
 def test_off_a_card_there_is_no_rate_and_no_floor_of_a_card(lines):
-    summary = bench.summaries(lines[0])["vllm"]
+    summary = readings.summaries(lines[0])["vllm"]
     assert "matmul_tflops" not in summary.numbers
     assert "arithmetic_floor_ms" not in summary.numbers
 
@@ -87,7 +88,7 @@ def test_the_exact_strategies_and_the_ladder_run_too(lines):
     setting = dataclasses.replace(setting, fit_on=setting.fit_on[:20], max_graphs=3)
     drawn = traffic.read("builtin:coco", SIZE, count=1, seed=9)
     chosen = strategies.chosen("sglang_exact,trtllm,ladder_vllm")
-    summaries = bench.summaries(bench.run(drawn, chosen, setting, repeats=1))
+    summaries = readings.summaries(bench.run(drawn, chosen, setting, repeats=1))
     assert list(summaries) == [s.name for s in chosen]
     assert summaries["trtllm"].numbers["graphs_count"] >= 1
 
@@ -106,6 +107,30 @@ def test_host_time_ends_at_the_launch_and_puts_the_graphs_back():
         assert sidelines.before_launch_us(runner, [batch([(40, 40)], encoder)] * 8) is None
 
 
+def test_with_more_systems_than_repeats_neighbours_change_from_request_to_request(lines):
+    right, ran = tiny(), []
+
+    def logged(name):
+        return lambda values: ran.append(name) or right.eager(values)
+
+    others = [
+        System(name=name, execute=logged(name), attention="loop", compiled=False) for name in "abcd"
+    ]
+    drawn = traffic.read("builtin:coco", SIZE, count=3, seed=3)
+    bench.run(
+        drawn,
+        [strategies.EAGER_VARLEN],
+        lines[1],
+        repeats=1,
+        others=others,
+        progress=lambda values, about: ran.clear() or values,
+    )
+    rounds = ["".join(ran[at : at + 4]) for at in range(0, len(ran), 4)]
+    assert [sorted(row) for row in rounds] == [list("abcd")] * 6
+    # Warm-up, then one repeat, of each request: the rounds of a request are not the next one's.
+    assert len(set(rounds[::2])) == len(set(rounds[1::2])) == 3
+
+
 def test_where_time_runs_out_what_was_timed_until_then_is_reported(lines):
     _, setting = lines
     drawn = traffic.read("builtin:coco", SIZE, count=3, seed=3)
@@ -113,7 +138,7 @@ def test_where_time_runs_out_what_was_timed_until_then_is_reported(lines):
     found = bench.run(
         drawn, chosen, setting, repeats=1, progress=lambda values, about: list(values)[:2]
     )
-    for name, line in bench.summaries(found).items():
+    for name, line in readings.summaries(found).items():
         mine = [m.request for m in found if m.strategy == name and m.request is not None]
         assert mine == [0, 1]
         assert line.latency.samples == 2
@@ -130,7 +155,7 @@ def test_every_layout_can_be_benched_with_and_without_graphs(name, tmp_path):
     drawn = traffic.read(source, size, count=2 if size.layout != "text" else None)
     setting = reference(size=size, fit_on=drawn.requests, largest=4096)
     chosen = [strategies.EAGER_VARLEN, strategies.VLLM, strategies.ENCGRAPH_PLAIN]
-    found = bench.summaries(bench.run(drawn, chosen, setting, repeats=1))
+    found = readings.summaries(bench.run(drawn, chosen, setting, repeats=1))
     assert all(line.numbers["proven_items_count"] >= 1 for line in found.values())
     assert found["vllm"].numbers["replay_ratio"] == 1
 

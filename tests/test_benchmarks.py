@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encgraph import bars, bench, first_token, sizes, store, strategies
+from encgraph import bars, first_token, readings, sizes, store, strategies
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 FIRST_THEN_TERM = f"""
@@ -138,7 +138,7 @@ def test_a_ladder_that_is_told_to_end_writes_what_was_timed(tmp_path):
     told, failed = process.communicate()
     assert process.returncode == 1, failed
     assert "interrupted" in failed
-    kept = bench.summaries(store.read(tmp_path / "bench-ladder-coco.jsonl"))
+    kept = readings.summaries(store.read(tmp_path / "bench-ladder-coco.jsonl"))
     assert {name: m.latency.samples for name, m in kept.items()} == {
         "eager_varlen": 2,
         "encgraph_plain": 2,

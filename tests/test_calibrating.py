@@ -13,6 +13,7 @@ from encgraph import (
     calibrating,
     exact,
     packing,
+    readings,
     sizes,
     strategies,
     study,
@@ -20,7 +21,7 @@ from encgraph import (
     traffic,
 )
 from encgraph.encoders import inputs, registry
-from encgraph.errors import StaleBufferError
+from encgraph.errors import CalibrationError, StaleBufferError
 from encgraph.layouts import Keep
 from encgraph.records import FallbackReason, Plan, Route
 from encgraph.report import advice, page
@@ -117,7 +118,9 @@ def test_outputs_are_the_same_before_and_after():
 
 def test_too_little_time_is_an_error_and_the_runner_packs_as_before():
     with runner_of(tiny(), sizes.capacity(256, RULE, items=4)) as runner:
-        with pytest.raises(ValueError, match=r"4 replays and 3 eager runs, got 0 and 0 in 0 s"):
+        with pytest.raises(
+            CalibrationError, match=r"that fix a fit, got 0 in 0 s; raise its limit"
+        ):
             calibrating.calibrate(runner, TINY, limit_s=0)
         assert [s.route for s in routes(runner, of(64))] == [Route.REPLAY]
 
@@ -225,7 +228,7 @@ def test_a_setting_calibrates_what_packs_by_predicted_time_and_bench_says_so(set
     drawn = traffic.read("builtin:coco", TINY, count=1, seed=3)
     chosen = [strategies.VLLM, strategies.ENCGRAPH_PLAIN]
     lines = bench.run(drawn, chosen, dataclasses.replace(setting, largest=256), repeats=1)
-    found = bench.summaries(lines)
+    found = readings.summaries(lines)
     assert found["vllm"].costs is None
     assert found["encgraph_plain"].costs.startswith("measured at capture on ")
 
@@ -235,6 +238,17 @@ def test_without_it_the_costs_of_the_setting_are_named(setting):
     with systems.runner(strategy, plain) as made:
         made.capture()
         assert systems.calibrated(made, strategy, plain).source == plain.costs.source
+
+
+def test_where_the_time_is_too_short_costs_are_kept_and_say_so(setting):
+    before = setting.costs
+    with runner_of(tiny(), sizes.capacity(256, RULE, items=4)) as runner:
+        packer = runner.packer
+        with pytest.warns(UserWarning, match="got 0 in 0 s; .*; packs by costs modelled"):
+            kept = calibrating.tried(runner, TINY, otherwise=before, limit_s=0)
+        assert runner.packer is packer
+    assert kept.source.startswith(f"{before.source}; not calibrated: calibration must time the ")
+    assert dataclasses.replace(kept, source=before.source) == before
 
 
 def test_a_study_calibrates_and_its_report_says_so(setting):

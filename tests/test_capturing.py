@@ -53,6 +53,21 @@ def test_memory_of_a_failed_capture_returns():
     assert torch.cuda.memory_reserved() <= before
 
 
+def table_too_small(buffers):
+    raise ValueError("the position table is too small")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whatever_stops_a_capture_leaves_the_rest_usable(backend):
+    encoder = tiny(backend)
+    broken = Breaks(encoder, {64}, table_too_small)
+    with graphs.capture(broken, plan(16, 64, 128), backend=backend) as made:
+        assert made.state is State.PARTIAL
+        assert made.graphs[1].failure.startswith("ValueError: the position table is too small at")
+        packed = made.replay(made.graphs[2].capacity, batch([(16, 16)], encoder))
+        assert torch.isfinite(packed).all()
+
+
 class Answers(Breaks):
     """Passes what forward returns for some budgets through `fail`."""
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from encgraph import bench, budgets, cards, curves, sizes, store, strategies, traffic
+from encgraph import budgets, cards, curves, readings, sizes, store, strategies, traffic
 
 
 def test_a_size_with_a_curve_is_recorded():
@@ -48,7 +48,7 @@ def test_bytes_of_vllms_defaults_are_predicted_within_15_percent_of_the_record()
     costs = replace(cards.price(size, on="h200"), private_slabs=True)
     plan = budgets.doubling(64, 8192, target=budgets.Target(size=size), items=64)
     predicted = costs.memory(plan).total_bytes
-    measured = bench.summaries(store.load("h200", "bench-servegen"))["vllm"].memory.total_bytes
+    measured = readings.summaries(store.load("h200", "bench-servegen"))["vllm"].memory.total_bytes
     assert predicted == pytest.approx(measured, rel=0.15)
 
 
@@ -66,7 +66,7 @@ def test_the_recorded_means_are_predicted_within_15_percent_on_other_draws(strat
         limits = budgets.Limits(largest=8192, pack=chosen.packing)
         plan = budgets.fitted(drawn[:3000], target=target, costs=costs, limits=limits).best.plan
     predicted = budgets.judge(drawn[3000:], plan, costs=costs, pack=chosen.packing).mean_ms
-    line = bench.summaries(store.load("h200", "bench-servegen"))[strategy]
+    line = readings.summaries(store.load("h200", "bench-servegen"))[strategy]
     assert predicted == pytest.approx(line.latency.mean_ms, rel=0.15)
 
 
@@ -80,3 +80,13 @@ def test_a_name_in_place_of_a_size_is_said(ask):
         budgets.Target(size="qwen3-vl-8b")
     with pytest.raises(ValueError, match="size must be an EncoderSize, got 'qwen3-vl-8b'"):
         traffic.read("builtin:coco", "qwen3-vl-8b")
+
+
+@pytest.mark.parametrize("card", ["H200", "h200"])
+def test_a_card_is_known_in_letters_of_either_case(card):
+    assert cards.price(sizes.named("qwen3-vl-8b"), on=card).gpu == "NVIDIA H200"
+
+
+def test_no_card_is_said_to_be_none():
+    with pytest.raises(ValueError, match=r"card must be .*h200.*, got None"):
+        cards.price(sizes.named("qwen3-vl-8b"), on=None)

@@ -196,7 +196,7 @@ def test_a_message_of_the_library_names_the_option_of_the_command() -> None:
     flags = ("plan", *SMALL, "--encoder", "qwen3-vl-8b", "--export", "vllm")
     assert error(*flags, "--engine-version", "new").startswith("--engine-version must look like")
     assert error("plan", *SMALL, *TINY, "--on", "b300").startswith("--on must be h200, got 'b300'")
-    assert error("plan", *SMALL, *TINY, "--on", "H200").endswith("; did you mean 'h200'")
+    assert error("plan", *SMALL, *TINY, "--on", "B300").startswith("--on must be h200, got 'b300'")
     assert error("record", *REFERENCE, "--attention", "x").startswith("--attention must be")
     assert error("figures", "--check", "nowhere.json").startswith("--check must name a manifest")
     full = "budgets need 9 MiB; plan smaller or fewer budgets"

@@ -16,6 +16,7 @@ from encgraph import (
     cards,
     costs,
     first_token,
+    readings,
     recording,
     sizes,
     store,
@@ -95,7 +96,7 @@ def test_an_interrupted_bench_has_the_requests_before_it() -> None:
     chosen = [strategies.EAGER_VARLEN, strategies.ENCGRAPH_PLAIN]
     with pytest.raises(Interrupted) as stop:
         bench.run(drawn, chosen, setting(), repeats=1, progress=stopping(2))  # type: ignore[arg-type]
-    for name, line in bench.summaries(stop.value.measured).items():
+    for name, line in readings.summaries(stop.value.measured).items():
         requests = [m.request for m in stop.value.measured if m.strategy == name]
         assert [r for r in requests if r is not None] == [0, 1]
         assert line.latency is not None

@@ -1,15 +1,18 @@
 """What `plan` writes and where: no input is lost, and flags are for what is predicted fastest."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import typer
 from helpers_cli import TINY, error, invoke, passes, photos, read_json
 from PIL import Image
 
 from encgraph import codec, sizes
 from encgraph import traffic as traffics
 from encgraph.cli import planning, sources
+from encgraph.cli.options import num_bytes
 from encgraph.cli.planning import Wanted
 from encgraph.records import Plan
 
@@ -101,6 +104,15 @@ def test_flags_of_a_single_request_are_of_the_very_plan_that_is_judged(tmp_path:
     assert "this plan against vLLM's defaults" in said
     assert "fitted on a part" not in said
     assert "after that" not in said
+
+
+def test_few_held_out_requests_have_no_p99_and_many_do(tmp_path: Path) -> None:
+    few = passes("plan", table(tmp_path, *[(640, 480), (300, 400)] * 20), *LARGE)
+    assert "no p99: of fewer than 100 it is the slowest" in few
+    assert "p99 1." not in few
+    many = " ".join(passes("plan", "builtin:coco", "--count", "400", *LARGE).split())
+    assert "no p99" not in many
+    assert re.search(r"mean \d\.\d\dx as fast, p99 \d\.\d\dx as fast, worst", many)
 
 
 def test_flags_predicted_no_better_than_the_defaults_are_those_of_the_defaults(
@@ -203,4 +215,70 @@ def test_what_exceeds_every_budget_names_the_option_that_helps_if_one_does(tmp_p
     held_out = [seed for seed in range(8) if exceed in passes(*plan, seed)]
     assert held_out  # of some seeds the large one is not among those fitted on
     assert all(exceed + why in passes(*plan, seed) for seed in held_out)
-    assert exceed + "--largest raises it\n" in passes(*plan, held_out[0], "--largest", "100")
+
+
+EXCEED = "of requests exceed the largest budget and run eager or in parts; "
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--largest", "120"), "--largest raises it"),
+        (("--memory", "60MiB"), "--memory raises it"),
+        (("--largest", "120", "--memory", "60MiB"), "--memory and --largest raise it"),
+    ],
+)
+def test_the_option_named_is_the_one_that_keeps_budgets_small(
+    tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    file = table(tmp_path, *[(320, 320)] * 30, *[(640, 480)] * 10)
+    plan = ("plan", file, "--encoder", "qwen3-vl-8b")
+    assert EXCEED not in passes(*plan)
+    assert f"{EXCEED}{said}\n" in passes(*plan, *options)
+
+
+def test_no_option_is_named_where_larger_budgets_are_slower_on_requests_held_out(
+    tmp_path: Path,
+) -> None:
+    sides = (1200, 300, 3500, 4000, 300, 700, 1200)
+    plan = ("plan", table(tmp_path, *zip(sides, sides, strict=True)), "--encoder", "qwen3-vl-8b")
+    said = " ".join(passes(*plan, "--largest", "2000").split())
+    assert f"{EXCEED}larger ones are predicted to be slower on requests that they were not" in said
+    assert "--largest" not in said
+
+
+def test_the_memory_of_the_flags_is_of_the_plan_that_is_exported(tmp_path: Path) -> None:
+    source = table(tmp_path, *[(640, 480)] * 3, *[(320, 320)] * 3, (1200, 900))
+    result = invoke("plan", source, *FLAGS, "-o", tmp_path / "plan.json")
+    kept = codec.loads(Plan, (tmp_path / "plan.json").read_text())
+    costs = planning.cards.price(sizes.named("qwen3-vl-8b")).with_private_slabs()
+    taken = f"{costs.memory(kept).total_bytes / 2**20:,.0f} MiB"
+    said = " ".join(result.stderr.split())
+    assert f"memory of the budgets listed above, fitted on all requests: {taken}" in said
+    assert "the graphs of the flags are predicted to take" in said
+
+
+def test_a_plan_slower_than_the_defaults_says_what_may_help(tmp_path: Path) -> None:
+    said = " ".join(passes("plan", unlucky(tmp_path), *LARGE, "--for", "vllm").split())
+    assert "note: this plan is predicted to be slower than vLLM's defaults on requests that" in said
+    assert "vLLM's defaults (doubling)" in said
+
+
+def test_bytes_without_a_whole_unit_name_the_units() -> None:
+    with pytest.raises(typer.BadParameter, match=r"with a unit of B, KiB, MiB.*got '200M'"):
+        num_bytes("200M")
+
+
+def test_a_card_may_be_written_in_capitals() -> None:
+    assert "NVIDIA H200" in passes("plan", *SMALL, *LARGE, "--on", "H200")
+
+
+def test_what_is_no_manifest_and_no_function_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    for text in ("{}\n{}\n", "[]", "{}"):
+        file.write_text(text)
+        said = error("figures", "--check", file)
+        assert "--check must name a manifest" in said and "chats.jsonl" in said
+    for name in (":", "a:", ":b", "a b:c"):
+        said = error("check", "--encoder", name)
+        assert f"or module:function, got {name!r}" in said

@@ -13,8 +13,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from encgraph import shows, store, tabular
-from encgraph.bench import summaries
 from encgraph.cli.app import app
+from encgraph.readings import summaries
 
 WIDTHS = (60, 80, 100, 120)
 COMMANDS = (

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from helpers import BACKENDS, batch, plan, tiny
+from helpers import BACKENDS, batch, compilations, plan, tiny
 
 from encgraph import graphs
 from encgraph.encoders import compiling
@@ -26,12 +26,12 @@ def compiled(monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_compilation_serves_every_layer_and_capacity(compiled, backend):
     encoder = compiled(backend)
-    before = compiling.compilations()
+    before = compilations()
     with graphs.capture(encoder, plan(16, 37, 64, 128, 200), backend=backend) as made:
         assert [g.failure for g in made.graphs] == [None] * 5
-        assert compiling.compilations() - before == 1
+        assert compilations() - before == 1
         encoder.eager(batch([(8, 8), (6, 10)], encoder))
-        assert compiling.compilations() - before == 1
+        assert compilations() - before == 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -146,6 +146,33 @@ def test_eagers_own_curve_needs_no_replays():
             ms = 2 + DENSE * load.patches + SQUARE * load.square
             points.append(point(Route.EAGER, load=load, latency=latency(ms, "wall")))
     curve, square = curves.eager_curve(points)
-    assert curve.patches == (256, 1024, 4096, 16384)
-    assert curve.ms == pytest.approx([2 + DENSE * p for p in curve.patches], rel=1e-3)
+    assert curve.patches == (1, 1024, 4096, 16384)
+    assert curve.ms[1:] == pytest.approx([2 + DENSE * p for p in curve.patches[1:]], rel=1e-3)
     assert square == pytest.approx(SQUARE, rel=1e-3)
+
+
+def test_eager_that_waits_for_its_host_bends_no_curve():
+    law = {tokens: max(9.0, 4e-3 * 4 * tokens) for tokens in (64, 128, 256, 512, 1024, 2048)}
+    points = [
+        point(Route.EAGER, load=load_of(tokens, 1), latency=latency(ms, "wall"))
+        for tokens, ms in law.items()
+    ]
+    curve, square = curves.eager_curve(points)
+    assert square == 0
+    for tokens in (64, 300, 500, 600, 800, 1024, 1500, 2048):
+        assert max(9.0, curve.at(4 * tokens)) == pytest.approx(
+            max(9.0, 4e-3 * 4 * tokens), rel=1e-6
+        )
+
+
+def test_loads_of_one_shape_leave_all_to_the_curve():
+    seen = [load_of(tokens, 1) for tokens in (256, 1024, 4096)]
+    points = [
+        point(Route.EAGER, load=load, latency=latency(DENSE * load.patches, "wall"))
+        for load in seen
+    ]
+    curve, square = curves.eager_curve(points)
+    assert square == 0
+    assert [curve.at(load.patches) for load in seen] == pytest.approx(
+        [DENSE * load.patches for load in seen]
+    )

@@ -22,7 +22,7 @@ from encgraph.published import tiles
 from encgraph.records import Load, Route
 from encgraph.runner import EncoderRunner
 
-CUT = [size.name for size in (*tiles.INTERNVL, *tiles.IDEFICS3)]
+CUT = [size.name for size in (*tiles.INTERNVL_SIZES, *tiles.IDEFICS3_SIZES)]
 TINY = [name for name in CUT if name.endswith("-tiny")]
 STRIPS = [(1, 1), (4000, 1), (1, 4000), (4000, 10), (10, 4000), (1456, 364), (364, 1457)]
 TOLERANCE = 1e-5
@@ -90,8 +90,8 @@ def test_published_models_are_cut_as_their_processors_are_by_default():
         stated.size["longest_edge"] // stated.max_image_size["longest_edge"]
         for stated in (Idefics3ImageProcessorPil, SmolVLMImageProcessorPil)
     }
-    assert {size.rule.tiles for size in tiles.INTERNVL} == {ratio}
-    assert {size.rule.tiles for size in tiles.IDEFICS3} == edges
+    assert {size.rule.tiles for size in tiles.INTERNVL_SIZES} == {ratio}
+    assert {size.rule.tiles for size in tiles.IDEFICS3_SIZES} == edges
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -245,7 +245,7 @@ FINDINGS = {
     "{:,} tokens for {:,} of prompts; padded to its longest prompt each, {:,}": lambda: prefilled(
         MODELS[0]
     ),
-    "its median goes from {:.0f} to {:.0f} ms and its p99 from {:.0f} to {:.0f};": lambda: (
+    "its median goes from {:.0f} to {:.0f} ms and its slowest from {:.0f} to {:.0f};": lambda: (
         of_jitter(MODELS[0])
     ),
     "with 8b from {:.0f} to {:.0f} and from {:.0f} to {:.0f}": lambda: of_jitter(MODELS[1]),

@@ -212,7 +212,7 @@ def test_a_weight_edited_in_place_is_seen(name):
 def test_the_face_shares_every_parameter_with_the_module(name):
     encoder = built(name)
     shared = {id(parameter) for parameter in encoder.module.parameters()}
-    assert {id(parameter) for parameter in encoder._face.parameters()} == shared
+    assert {id(parameter) for parameter in encoder._faces.now().eager.parameters()} == shared
 
 
 @families

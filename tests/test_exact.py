@@ -1,10 +1,12 @@
 """Graphs by exact layout: when they are made, kept, dropped, and that they are right."""
 
+import weakref
+
 import pytest
 import torch
 from helpers import BACKENDS, batch, close, tiny
 
-from encgraph import exact
+from encgraph import capturing, exact
 from encgraph.errors import CaptureError, StaleBufferError
 from encgraph.graphs import State
 from encgraph.layouts import Keep, earned, layout_of
@@ -68,6 +70,92 @@ def test_the_layout_unused_longest_makes_way(backend, pools):
         assert made.pack(items(encoder, [MIDDLE])).fallback
         assert made.pack(items(encoder, [SMALL])).bins
         assert made.pack(items(encoder, [LARGE])).bins
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pools", ["private", "one"])
+def test_the_only_graph_makes_way_and_comes_back(backend, pools):
+    encoder = tiny(backend)
+    with opened(encoder, backend, min_hits=1, max_graphs=1, pools=pools) as made:
+        for grids in ([SMALL], [LARGE], [SMALL]):
+            [part] = made.pack(items(encoder, grids)).bins
+            inputs = batch(grids, encoder, seed=1)
+            packed = made.replay(part.capacity, inputs)
+            eager = torch.cat([torch.cat(o.tensors, dim=1) for o in encoder.eager(inputs)])
+            torch.testing.assert_close(packed.float(), eager.float(), rtol=0.1, atol=0.1)
+        assert (len(made.graphs), made.evicted) == (1, 2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_evicted_graph_is_gone_before_the_next_is_captured(backend):
+    encoder, alive = tiny(backend), []
+
+    def record(encoder, graph):
+        alive.append([ref() is not None for ref in seen])
+        seen.append(weakref.ref(graph.output))
+        with capturing.session(backend, encoder.spec.device) as recorded:
+            recorded(encoder, graph)
+
+    seen = []
+    keep = Keep(min_hits=1, max_graphs=1)
+    with exact.open_set(encoder, keep, backend=backend, record=record) as made:
+        for grids in ([SMALL], [MIDDLE], [LARGE]):
+            assert made.pack(items(encoder, grids)).bins
+    assert alive == [[], [False], [False, False]]
+
+
+@pytest.mark.parametrize("stopped_by", [torch.OutOfMemoryError("no room"), ValueError("too long")])
+def test_a_layout_without_buffers_leaves_a_set_that_holds_nothing(stopped_by):
+    encoder = NoBuffers(tiny(), 64, stopped_by)
+    with opened(encoder, min_hits=1, max_graphs=1) as made:
+        assert made.pack(items(encoder, [SMALL])).bins
+        for _ in range(2):
+            packed = made.pack(items(encoder, [LARGE]))
+            assert packed.fallback[0].reason is FallbackReason.CAPTURE_FAILED
+        assert made.memory.total_bytes == 0
+        assert (made.graphs, made.captured_plan.graphs, made.is_captured) == ([], (), False)
+        assert encoder.tries == 1
+        assert made.pack(items(encoder, [SMALL])).bins
+
+
+class NoBuffers:
+    """An adapter that cannot allocate the buffers of one number of tokens."""
+
+    def __init__(self, encoder, tokens, error):
+        self.encoder, self.tokens, self.error, self.tries = encoder, tokens, error, 0
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def buffers(self, capacity, device, dtype):
+        if capacity.tokens == self.tokens:
+            self.tries += 1
+            raise self.error
+        return self.encoder.buffers(capacity, device, dtype)
+
+
+def test_only_the_layouts_that_came_last_are_remembered(monkeypatch):
+    monkeypatch.setattr(exact, "REMEMBERED", 2)
+    encoder = Breaks(tiny(), 16)
+    with opened(encoder, min_hits=2) as made:
+        for grids in ([SMALL], [MIDDLE], [LARGE], [(4, 4)]):
+            assert made.pack(items(encoder, grids)).fallback
+        assert list(made.hits) == [layout_of(items(encoder, g)) for g in ([LARGE], [(4, 4)])]
+        assert made.pack(items(encoder, [LARGE])).bins
+        for _ in range(2):
+            made.pack(items(encoder, [SMALL]))
+        assert list(made.failures) == [layout_of(items(encoder, [SMALL]))]
+        assert made.pack(items(encoder, [LARGE])).bins
+        for tokens in (8, 12, 16):
+            exact._remember(made.failures, ((tokens, 4 * tokens, 1),), "why")
+        assert len(made.failures) == 2
+
+
+def test_an_observer_that_returns_nothing_is_named():
+    encoder = tiny()
+    made = exact.open_set(encoder, Keep(min_hits=1), backend="reference", observe=lambda step: None)
+    with made, pytest.raises(TypeError, match="observe must return a context manager"):
+        made.pack(items(encoder, [SMALL]))
 
 
 def test_without_eviction_the_first_stay():

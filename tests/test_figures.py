@@ -89,35 +89,6 @@ def test_times_start_at_zero_and_ratios_span_zero_to_one() -> None:
     assert drawn["budgets"].layout.xaxis.range == (0, 1)
 
 
-def test_a_histogram_counts_every_request_once() -> None:
-    tokens = [64, 64, 65, 100, 127, 128, 4000]
-    (trace,) = figures.traffic_histogram(tokens).data
-    assert sum(trace.y[:-1]) == len(tokens)
-    assert trace.x[0] == 64
-    assert trace.y[0] == 3
-
-
-def test_padding_lies_between_a_request_and_the_smallest_budget_that_holds_it() -> None:
-    drawn = figures.budgets_over_traffic(examples.plan((64, 256)), [300, 64, 10, 65])
-    traces = {trace.uid: trace for trace in drawn.data}
-    assert list(traces["requests"].y) == [10, 64, 65, 300]
-    assert list(traces["padding"].y) == [64, 64, 256, 300]
-    assert traces["padding"].fill == "tonexty"
-    assert list(traces["fallback"].y) == [300]
-
-
-def test_a_plan_without_graphs_leaves_every_request_to_fallback() -> None:
-    drawn = figures.budgets_over_traffic(examples.plan(()), [10, 20])
-    assert [trace.uid for trace in drawn.data] == ["requests", "fallback"]
-
-
-def test_many_requests_are_thinned_but_both_ends_stay() -> None:
-    drawn = figures.budgets_over_traffic(examples.plan((64,)), list(range(1, 5001)))
-    requests = drawn.data[0]
-    assert len(requests.y) == 400
-    assert (requests.y[0], requests.y[-1], requests.x[-1]) == (1, 5000, 1.0)
-
-
 def test_fill_is_real_over_budget_tokens_for_each_budget() -> None:
     _, box = figures.fill([replay(32, 64), replay(64, 64), replay(128, 256)]).data
     assert list(box.x) == ["64", "256"]

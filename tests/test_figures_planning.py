@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 import report_examples as examples
-from planning_examples import MODELLED, SIZE, SLOW_EAGER, TARGET, images
+from planning_examples import MODELLED, SIZE, SLOW_EAGER, TARGET, images, plan
 from test_readings import LINES, line
 
 from encgraph import budgets, figures, packing, tradeoffs
@@ -16,17 +18,6 @@ BENCH = [
     line("encgraph", 4, request=0),
     line("encgraph", 3, request=1),
 ]
-
-
-def test_a_ladder_is_relative_to_its_first_rung_and_marks_the_floor() -> None:
-    drawn = figures.ladder(BENCH)
-    (bars,) = drawn.data
-    assert list(bars.y) == ["vllm", "encgraph"]
-    assert list(bars.x) == [4, 2]
-    assert bars.text[1] == "2.0 ms, 2.00\N{MULTIPLICATION SIGN}"
-    assert drawn.layout.shapes[0].x0 == 1
-    with pytest.raises(ValueError, match=r"quantile must be one of .*, got 'p42'"):
-        figures.ladder(BENCH, quantile="p42")
 
 
 def test_regimes_and_requests_are_drawn_by_strategy() -> None:
@@ -54,14 +45,22 @@ def test_a_bin_is_drawn_as_its_items_and_its_padding_up_to_the_budget() -> None:
     assert {text for bar in drawn.data for text in bar.text} == (told - {"padding"}) | {""}
 
 
-def test_a_ruler_counts_every_real_token_once_and_pads_to_the_budget() -> None:
-    tokens = [64, 100, 200, 5000]
-    real, padding, eager, marks = figures.budget_ruler(PLAN, tokens).data
-    total = sum(tokens)
-    assert sum(real.y) * total == pytest.approx(364)
-    assert sum(padding.y) * total == pytest.approx(28 + 56)
-    assert sum(eager.y) * total == pytest.approx(5000)
+def test_a_ruler_counts_every_real_token_once_by_what_it_goes_through() -> None:
+    requests = [images(64), images(100), images(200), images(5000), images(60, 70, 300)]
+    routed = budgets.routed(requests, PLAN, costs=SLOW_EAGER, pack="ascending")
+    real, padding, eager, marks = figures.budget_ruler(routed).data
+    total = sum(routed.tokens)
+    assert total == 64 + 100 + 200 + 5000 + 430
+    assert sum(eager.y) * total == pytest.approx(5000 + 300)
+    assert sum(real.y) * total == pytest.approx(64 + 100 + 200 + 130)
+    assert sum(padding.y) * total == pytest.approx(sum(routed.padding)) == 28 + 56 + 62 + 0
     assert [x for x in marks.x if x is not None][::2] == [64, 128, 256]
+
+
+def test_a_ruler_draws_as_eager_what_fits_a_budget_and_is_faster_eager() -> None:
+    routed = budgets.routed([images(300)], plan(8192), costs=SLOW_EAGER)
+    _, _, eager, _ = figures.budget_ruler(routed).data
+    assert sum(eager.y) == 1
 
 
 def test_break_even_is_even_at_the_middle_of_its_colours() -> None:
@@ -125,7 +124,7 @@ def test_a_burst_shows_every_rank_below_no_bound() -> None:
 
 
 def test_a_source_stands_below_a_figure_escaped() -> None:
-    drawn = figures.sourced(figures.ladder(BENCH), "a <b> card")
+    drawn = figures.sourced(figures.ladder(BENCH, over="vllm"), "a <b> card")
     assert drawn.layout.title.text == "a &lt;b&gt; card"
     assert drawn.layout.title.y < 0.1
 
@@ -137,4 +136,4 @@ def test_nothing_to_draw_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one packed item"):
         figures.bins_of_batch({}, [])
     with pytest.raises(ValueError, match="at least one request"):
-        figures.budget_ruler(PLAN, [])
+        figures.budget_ruler(replace(budgets.routed([BATCH], PLAN, costs=SLOW_EAGER), tokens=()))

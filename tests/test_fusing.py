@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 import torch
-from helpers import BACKENDS
+from helpers import BACKENDS, compilations
 from torch import nn
 from torch.nn.functional import gelu, linear
 from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb_vision
@@ -121,12 +121,12 @@ def test_graphs_of_a_single_item_give_the_answers_of_the_untouched_tower(fused, 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_block_and_one_front_are_compiled(fused, backend):
     encoder = fused("qwen3-vl", backend)
-    before = compiling.compilations()
+    before = compilations()
     plan = Plan(graphs=capacities(encoder, 48, 64, 131, 200), encoder=encoder.spec.name)
     with graphs.capture(encoder, plan, backend=backend):
         encoder.eager(some(encoder))
         encoder.eager(some(encoder, [(4, 4)]))
-        assert compiling.compilations() - before == 2
+        assert compilations() - before == 2
 
 
 def test_a_weight_edited_in_place_is_seen(fused):
@@ -210,7 +210,7 @@ def test_a_forward_that_fails_between_blocks_leaves_nothing_behind(between):
 def test_a_norm_is_taken_for_its_own_rows_only(fused):
     encoder = fused("qwen3-vl", "reference")
     batch = some(encoder)
-    for block in encoder._face.blocks[1:]:
+    for block in encoder._faces.now().eager.blocks[1:]:
         forward = block.forward
         block.forward = lambda hidden, forward=forward, **named: forward(2 * hidden, **named)
     doubled = joined(encoder.eager(batch))
@@ -223,10 +223,10 @@ def test_a_norm_is_taken_for_its_own_rows_only(fused):
 def test_the_front_is_what_the_tower_makes_of_its_grids(monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
     encoder = registry.named("qwen3-vl-tiny", device="cpu", dtype=torch.float32)
-    front = fronts.compiled(encoder.module, side=encoder.size.position_side, merge=2)
+    front = fronts.compiled(side=encoder.size.position_side, merge=2)
     grids = [sizes.Grid(1, 4, 6), sizes.Grid(1, 6, 6)]
     with torch.no_grad():
-        made = front(encoder._padded(grids, 5), 80, 7)
+        made = front(encoder.module, encoder._padded(grids, 5), 80, 7)
         right = encoder.host_metadata(grids, segments=7)
     for values, name in zip(made, ("positions", "cos", "sin", "offsets"), strict=True):
         torch.testing.assert_close(values[: len(right[name])], right[name], rtol=1e-6, atol=1e-6)

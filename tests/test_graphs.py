@@ -243,6 +243,29 @@ def test_more_rows_than_a_budget_has_are_refused_before_anything_is_written():
     with graphs.capture(encoder, plan(16), backend="reference") as made:
         pixels = made.graphs[0].buffers["pixels"]
         before = pixels.clone()
+        large = batch([(16, 16)], encoder)
+        with pytest.raises(ValueError, match="tokens must be at most 16 in the graph of 16 tokens"):
+            made.replay(made.graphs[0].capacity, large)
         with pytest.raises(ValueError, match="these buffers hold 64 rows, got 256"):
-            made.replay(made.graphs[0].capacity, batch([(16, 16)], encoder))
+            made.replay(made.graphs[0].capacity, large, items=[value.item for value in large])
         assert pixels.equal(before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("grids", "said"),
+    [
+        (
+            [(8, 4, 4)],
+            "segments must be at most 4 in the graph of 64 tokens, got 8; pack the batch",
+        ),
+        ([(4, 4)] * 5, "items must be at most 4 in the graph of 64 tokens, got 5; pack the batch"),
+    ],
+)
+def test_a_replay_refuses_what_its_capacity_does_not_hold(backend, grids, said):
+    encoder = tiny(backend)
+    with graphs.capture(encoder, plan(64, frames=4), backend=backend) as made:
+        [capacity] = made.captured_plan.graphs
+        with pytest.raises(ValueError, match=said):
+            made.replay(capacity, batch(grids, encoder))
+        assert torch.isfinite(made.replay(capacity, batch([SMALL], encoder))).all()

@@ -53,7 +53,7 @@ def test_an_exact_set_shows_the_layouts_it_holds_and_how_it_comes_to_them() -> N
         shown = shows.card(made)
         assert shown.title.endswith("captured, 1 of at most 3 layouts held")
         assert [row[:3] for row in shown.rows] == [("16", "1", "captured")]
-        assert shown.note.endswith("captures at hit 2; 1 layouts seen, 0 evicted, 0 failed")
+        assert shown.note.endswith("captures at hit 2; 1 layouts remembered, 0 evicted, 0 failed")
         assert str(made) == shows.text(made)
 
 
@@ -143,11 +143,21 @@ def test_first_tokens_are_a_row_a_summary_with_card_and_samples() -> None:
     shown = handles.first_tokens([line("eager", request=0), whole, line("jitter")])
     assert shown.rows == (("eager", "4", "42.0 ms", "44.0 ms", "10.0 ms", "30.0 ms", "0.25"),)
     assert shown.columns[2:6] == (
-        *("first token, p50", "first token, p99"),
+        *("first token, p50", "first token, slowest"),
         *("encode, mean", "prefill, mean"),
     )
     assert shown.note.startswith("qwen3-vl-2b on NVIDIA H200")
     assert shown.note.endswith("; 3 batches of builtin:servegen")
+
+
+def test_first_tokens_of_a_hundred_batches_have_a_p99() -> None:
+    many = line("eager", latency=Latency.of(range(1, 101), clock="wall"))
+    shown = handles.first_tokens([many])
+    assert (shown.columns[3], shown.rows[0][3]) == ("first token, p99", "99.0 ms")
+    few = line("eager", latency=Latency.of(range(1, 51), clock="wall"))
+    shown = handles.first_tokens([many, few])
+    assert shown.columns[3] == "first token, slowest"
+    assert [row[3] for row in shown.rows] == ["100 ms", "50.0 ms"]
 
 
 def test_first_tokens_that_are_not_on_record_say_so() -> None:

@@ -5,7 +5,9 @@ from dataclasses import replace
 import report_examples as examples
 from helpers_report import all_eager, words
 
-from encgraph.report import advice, headline
+from encgraph.facts import Report
+from encgraph.report import advice, findings, headline, timetables
+from encgraph.results import LEAST_OF_P99, Latency
 
 
 def test_a_tail_that_gains_nothing_is_not_kept_silent() -> None:
@@ -23,6 +25,41 @@ def test_a_tail_that_gains_nothing_is_not_kept_silent() -> None:
         other = replace(report, encoder=replace(report.encoder, costs=costs))
         [said] = [s for s in advice.recommendations(other) if s.startswith("The tail")]
         assert "--calibrate" not in said
+    few = replace(report.latencies, ours_wall=replace(slow, samples=LEAST_OF_P99 - 1))
+    [said] = [
+        s
+        for s in advice.recommendations(replace(report, latencies=few))
+        if s.startswith("The tail")
+    ]
+    assert "no better than eager's, slowest 0.96" in said
+
+
+def report_of(count: int) -> Report:
+    """A report of a card whose requests took 1 to so many ms, eager twice that."""
+    base = examples.card_report()
+    assert base.latencies is not None
+    ours, eager = (
+        Latency.of([ms * by for ms in range(1, count + 1)], clock="wall") for by in (1, 2)
+    )
+    return replace(base, latencies=replace(base.latencies, ours_wall=ours, eager_wall=eager))
+
+
+def test_of_few_requests_a_report_calls_the_slowest_by_its_name() -> None:
+    few = report_of(LEAST_OF_P99 - 1)
+    assert headline._tail_lines(few) == ("slowest: 2.00\N{MULTIPLICATION SIGN}",)
+    assert findings.of_latencies(few).endswith("slowest 99.0 ms against 198 ms.")
+    shown = timetables.measured(few)
+    assert ">-</td>" in shown
+    assert "No p99: of fewer than 100 it is the slowest." in shown
+
+
+def test_of_a_hundred_requests_a_report_has_a_p99() -> None:
+    many = report_of(LEAST_OF_P99)
+    assert headline._tail_lines(many)[0].startswith("p99: 2.00")
+    assert findings.of_latencies(many).endswith("p99 99.0 ms against 198 ms.")
+    shown = timetables.measured(many)
+    assert ">-</td>" not in shown
+    assert "No p99" not in shown
 
 
 def test_a_report_without_replays_proves_none() -> None:

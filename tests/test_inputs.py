@@ -155,3 +155,9 @@ def test_a_photo_of_a_hundred_megapixels_is_read_without_a_warning(tmp_path, rec
     [made] = inputs.from_files([path], TINY)
     assert made.item.tokens <= TINY.rule.max_tokens
     assert not [w for w in recwarn if "Bomb" in w.category.__name__]
+
+
+def test_one_path_in_place_of_a_list_is_said(tmp_path):
+    for one in (tmp_path, str(tmp_path)):
+        with pytest.raises(ValueError, match="paths must be a list of image files, got"):
+            inputs.from_files(one, sizes.named("qwen3-vl-tiny"))

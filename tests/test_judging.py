@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 from planning_examples import MODELLED, TARGET, images, plan, traffic
 
-from encgraph import packing
+from encgraph import budgets, costs, packing, sizes
 from encgraph.fitting import judging
 
 
@@ -33,7 +35,7 @@ def test_a_weight_counts_a_request_that_often() -> None:
     planned = plan(64, 512)
     weighted = judging.judge(few, planned, costs=MODELLED, weights=[3, 1])
     counted = judging.judge(many, planned, costs=MODELLED)
-    assert weighted.latency == counted.latency
+    assert weighted.latency == replace(counted.latency, samples=2)
     assert weighted.padding_ratio == pytest.approx(counted.padding_ratio)
     assert weighted.replay_rate == pytest.approx(counted.replay_rate)
 
@@ -60,3 +62,28 @@ def test_requests_that_cannot_be_planned_for_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         judging.check(requests, weights)
+
+
+def test_costs_of_another_encoder_are_refused_by_name() -> None:
+    other = costs.modelled(sizes.named("qwen2.5-vl-7b"))
+    message = "costs must be of 'qwen3-vl-8b', for which the plan is, got those of 'qwen2.5-vl-7b'"
+    requests = [images(64)]
+    for ask in (budgets.judge, budgets.routed):
+        with pytest.raises(ValueError, match=message):
+            ask(requests, plan(64), costs=other)
+    with pytest.raises(ValueError, match=message):
+        budgets.fitted(requests, target=TARGET, costs=other)
+    assert budgets.judge(requests, plan(64), costs=replace(other, encoder=None)).mean_ms > 0
+
+
+def test_what_is_no_plan_no_request_and_no_costs_is_said() -> None:
+    requests = [images(64)]
+    fit = budgets.fitted(requests, target=TARGET, costs=MODELLED)
+    with pytest.raises(ValueError, match=r"plan must be a Plan, got Fit; .*`fit\.best\.plan`"):
+        budgets.judge(requests, fit, costs=MODELLED)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="requests must be sequences of items, got items"):
+        budgets.fitted(requests[0], target=TARGET, costs=MODELLED)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="target must be a Target, got NoneType"):
+        budgets.fitted(requests, target=None, costs=MODELLED)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="costs must be Costs, got NoneType"):
+        budgets.fitted(requests, target=TARGET, costs=None)  # type: ignore[arg-type]

@@ -1,3 +1,6 @@
+from collections import Counter
+from itertools import pairwise
+
 import pytest
 import torch
 from helpers import batch, plan, tiny
@@ -43,6 +46,47 @@ def test_interleaving_turns_the_order_and_counts_every_run():
     firsts = order[::3]
     assert len(order) == 2 * 4 * 3
     assert set(firsts) == {"a", "b", "c"}
+
+
+def orders(names, requests, repeats):
+    """The order of each round, request by request."""
+    for index in range(requests):
+        ran = [name for name, _ in measure.turns(names, index=index, repeats=repeats)]
+        assert sorted(ran) == sorted(list(names) * (repeats + 1))
+        yield from (ran[at : at + len(names)] for at in range(0, len(ran), len(names)))
+
+
+@pytest.mark.parametrize("count", range(2, 12))
+def test_every_system_follows_every_other_equally_often_and_stands_in_every_place(count):
+    names = "abcdefghijkl"[:count]
+    rounds = list(orders(names, requests=2 * count, repeats=5))
+    places = Counter((name, place) for row in rounds for place, name in enumerate(row))
+    follows = Counter(pair for row in rounds for pair in pairwise(row))
+    assert set(places.values()) == {len(rounds) // count}
+    assert len(follows) == count * (count - 1)
+    assert set(follows.values()) == {len(rounds) // count}
+
+
+def test_with_more_systems_than_repeats_neighbours_still_change_from_request_to_request():
+    rounds = list(orders("abcdef", requests=32, repeats=5))
+    for name in "abcdef":
+        before = Counter(row[row.index(name) - 1] for row in rounds if row[0] != name)
+        assert len(before) == 5
+        assert max(before.values()) < 1.5 * min(before.values())
+    assert rounds[:6] != rounds[6:12]
+    assert rounds == list(orders("abcdef", requests=32, repeats=5))
+
+
+def test_requests_given_one_by_one_are_in_the_order_of_all_together():
+    def ran(*given):
+        order = []
+        systems = {name: lambda _, name=name: order.append(name) or [] for name in "abcdef"}
+        for first, batches in given:
+            measure.interleaved(systems, batches, device=CPU, repeats=2, first=first)
+        return order
+
+    assert ran((0, [[], [], []])) == ran((0, [[]]), (1, [[]]), (2, [[]]))
+    assert ran((0, [[]])) != ran((1, [[]]))
 
 
 def test_no_repeat_is_refused():

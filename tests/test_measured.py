@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import BACKENDS, TINY, batch, close, plan, reference, tiny
+from helpers import BACKENDS, TINY, batch, close, compilations, plan, reference, tiny
 from helpers_families import built, capacity
 
 from encgraph import graphs, sizes, strategies, study, traffic
@@ -77,10 +77,10 @@ def test_a_compiled_block_is_listened_to_as_well(monkeypatch):
     torch._dynamo.reset()
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
     encoder = tiny(attention="measured", compiled=True)
-    before = compiling.compilations()
+    before = compilations()
     with graphs.capture(encoder, plan(16, 52), backend="reference") as made:
         assert [len(graph.attention) for graph in made.graphs] == [1, 1]
-        assert compiling.compilations() - before == 1
+        assert compilations() - before == 1
         inputs = batch([(8, 8)], encoder)
         [eager] = encoder.eager(inputs)
         packed = made.replay(made.graphs[1].capacity, inputs)

@@ -193,3 +193,27 @@ def test_an_output_with_rows_that_are_not_its_placeholders_is_refused(model: Any
         scatter.check([output], [image] * 2, widths)
     with pytest.raises(RuntimeError, match="must return EncoderOutput"):
         scatter.check([output.main], [image], widths)
+
+
+def test_an_observer_of_the_decoder_that_returns_nothing_is_named() -> None:
+    model = tiny_model()
+    with runner(model) as made:
+        made.decoder.observe = lambda step: None
+        with pytest.raises(TypeError, match="observe must return a context manager"):
+            made.decoder.capture((1,))
+        with pytest.raises(TypeError, match="observe must return a context manager"):
+            made.generate(batch_of_three(model), new_tokens=2)
+
+
+def test_what_was_captured_in_inference_mode_and_autocast_generates_outside() -> None:
+    model = tiny_model()
+    batch = batch_of_three(model)
+    with runner(model) as made:
+        made.capture()
+        right = answers(made, batch)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        made = runner(model)
+        made.capture()
+        answers(made, batch)
+    with made:
+        assert answers(made, batch) == right

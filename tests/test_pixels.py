@@ -54,6 +54,10 @@ def raw_batch(encoder):
     ]
 
 
+def in_dtype(value, dtype):
+    return replace(value, pixels=value.pixels.to(dtype))
+
+
 def normalised(raw, family):
     """As a processor does: rescaled, less the mean, over the deviation, channel by channel."""
     known = pixels.NORMALISATIONS[family]
@@ -128,9 +132,9 @@ def test_filling_8_bit_pixels_never_waits(family):
 def test_any_float_dtype_enters_any_buffer_converted_once(family, kept, given):
     encoder = built(family, kept)
     subject = Subject(encoder=encoder, make_inputs=synthetic(encoder.spec))
-    batch = [one.in_dtype(given) for one in subject.batch(*subject.several)]
+    batch = [in_dtype(one, given) for one in subject.batch(*subject.several)]
     mine = filled(encoder, batch, kept)["pixels"]
-    converted = filled(encoder, [one.in_dtype(kept) for one in batch], kept)["pixels"]
+    converted = filled(encoder, [in_dtype(one, kept) for one in batch], kept)["pixels"]
     assert torch.equal(mine, converted)
     assert mine.abs().max() > 0.5
     for output in encoder.eager(batch):

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from planning_examples import MODELLED, SIZE, TARGET, images, traffic
+from planning_examples import MODELLED, SIZE, TARGET, images, plan, traffic
 
 from encgraph.fitting import posing
 from encgraph.fitting.posing import Limits
@@ -22,11 +22,14 @@ def test_pseudo_requests_weigh_little_and_nothing_in_what_is_judged() -> None:
     assert problem.smoothed.sum() == pytest.approx(200 * (1 + posing.TAIL_WEIGHT))
 
 
-def test_the_byte_limit_bounds_the_largest_budget_for_every_number_of_graphs() -> None:
+def test_a_byte_limit_refuses_plans_and_leaves_the_largest_budget_to_the_traffic() -> None:
+    requests = traffic(0, 100)
     limits = Limits(max_bytes=200 * 2**20, max_graphs=8)
-    problem = posing.pose(traffic(0, 100), target=TARGET, costs=MODELLED, limits=limits)
-    assert all(a >= b for a, b in zip(problem.tops, problem.tops[1:], strict=False))
-    assert 0 < problem.tops[8] < problem.tops[1]
+    problem = posing.pose(requests, target=TARGET, costs=MODELLED, limits=limits)
+    assert problem.top == max(sum(item.tokens for item in items) for items in requests)
+    assert problem.affords(plan(64, 128))
+    assert not problem.affords(plan(4096))
+    assert problem.fits(plan(4096))
 
 
 @pytest.mark.parametrize(

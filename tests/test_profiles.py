@@ -269,3 +269,10 @@ def test_deriving_twice_writes_the_same_bytes_and_pools_equal_windows(tmp_path):
     images = [[1, 750_000], [2, 250_000]]
     assert pooled == [{"client": 1, "requests": 40, "images": images, "tokens": [[9, 1_000_000]]}]
     assert json.loads((first / "coco.json").read_text())["sizes"] == [[5, 5, 1], [8, 9, 2]]
+
+
+def test_a_mix_says_its_parts_and_their_licences_in_a_sentence():
+    origin = profiles.notes(profiles.load("mix"))[0]
+    assert "as theirs" not in origin
+    assert origin.startswith("mix: the profiles coco, catalogue, receipts and phone, under their")
+    assert origin.endswith("CC BY 4.0, Apache-2.0, MIT")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import Breaks, reference, tiny
 
-from encgraph import bench, proving, sizes, strategies, traffic
+from encgraph import bench, proving, readings, sizes, strategies, traffic
 from encgraph.bench import System
 from encgraph.encoders import registry
 from encgraph.encoders.protocol import EncoderOutput
@@ -63,7 +63,7 @@ def only(*indices):
 
 def test_in_half_precision_a_right_system_comes_as_near_the_limit_as_eager_does():
     right = registry.named(SIZE.name, device="cpu", dtype=torch.bfloat16)
-    found = bench.summaries(
+    found = readings.summaries(
         measured("eager", "vllm", drawn=only(1), dtype=torch.bfloat16, others=[other(right.eager)])
     )
     assert set(found) == {"eager", "vllm", "other"}
@@ -121,7 +121,7 @@ def test_another_engine_may_return_outputs_in_a_form_of_its_own():
             for main, *extra in (one.split(right.spec.widths, dim=1) for one in made)
         ],
     )
-    found = bench.summaries(measured("eager_varlen", drawn=only(1), others=[joined]))
+    found = readings.summaries(measured("eager_varlen", drawn=only(1), others=[joined]))
     assert found["other"].numbers["error_over_allowed_ratio"] <= 1
 
 
@@ -140,7 +140,7 @@ def test_an_exact_graph_that_is_wrong_is_left_out_with_its_reason(broken):
     broken({TOKENS[2]}, shifts)
     with pytest.warns(UserWarning, match=r"exact graph of .*, request 1, is left out: .* differs"):
         found = measured("vllm", drawn=only(1, 2))
-    numbers = bench.summaries(found)["vllm"].numbers
+    numbers = readings.summaries(found)["vllm"].numbers
     assert (numbers["exact_left_out_count"], numbers["exact_sample_count"]) == (1, 1)
     timed = {m.request for m in found if m.request is not None and "exact_floor_ms" in m.numbers}
     assert timed == {0}
@@ -150,7 +150,7 @@ def test_no_exact_graph_that_fails_to_be_captured_is_replaced_by_eager(broken):
     broken({TOKENS[0]}, refuses)
     with pytest.warns(UserWarning, match="left out: RuntimeError: no capture today"):
         found = measured("vllm", drawn=only(0, 0))
-    numbers = bench.summaries(found)["vllm"].numbers
+    numbers = readings.summaries(found)["vllm"].numbers
     assert numbers["exact_left_out_count"] == 2
     assert "exact_floor_ms" not in numbers
 

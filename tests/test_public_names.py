@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("public_names.txt")
 
 NEEDS_TORCH = {
-    "attention", "bench", "benched", "broken", "calibrating", "capturing", "checks", "cli",
-    "encoders", "exact", "first_token", "floors", "graphs", "loads", "measure", "memory",
-    "meters", "microscope", "mixed", "model_runner", "parallel", "peers", "points", "profilers",
-    "proving", "recording", "rows", "runner", "sidelines", "study", "systems", "watch",
-    "ways",
+    "ambient", "attention", "bench", "benched", "borrowed", "broken", "calibrating", "capturing",
+    "checks", "cli", "encoders", "exact", "first_token", "floors", "graphs", "incoming", "loads",
+    "measure", "memory", "meters", "microscope", "mixed", "model_runner", "parallel", "peers", "points",
+    "profilers", "proving", "recording", "rows", "runner", "sidelines", "static",
+    "structure", "study", "systems", "watch", "ways",
 }  # fmt: skip
 """All else must plan and draw where torch is not even installed."""
 

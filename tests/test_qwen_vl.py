@@ -167,7 +167,7 @@ def test_the_linear_patch_embedding_equals_the_convolution():
     encoder = tiny()
     pixels = torch.rand(300, TINY.patch_width)
     torch.testing.assert_close(
-        encoder._face.patch_embed(pixels), encoder.module.patch_embed(pixels)
+        encoder._faces.now().eager.patch_embed(pixels), encoder.module.patch_embed(pixels)
     )
 
 
@@ -190,7 +190,7 @@ def test_the_tower_itself_is_left_as_it_was():
     assert type(tower.patch_embed).__name__ == "Qwen3VLVisionPatchEmbed"
     assert tower.blocks[0].attn.config is tower.config
     shared = {id(p) for p in tower.parameters()}
-    assert {id(p) for p in encoder._face.parameters()} == shared
+    assert {id(p) for p in encoder._faces.now().eager.parameters()} == shared
 
 
 @pytest.mark.parametrize("metadata", ["graph", "host"])

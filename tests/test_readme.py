@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
-from encgraph import bench, store
+from encgraph import readings, store
 from encgraph.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ ROWS = re.findall(
 def test_a_row_of_the_table_is_its_record(row):
     name, mean, p50, p99, worst, small, middle, large, taken, memory = row
     lines = store.load("h200", "bench-servegen")
-    line = bench.summaries(lines)[name]
+    line = readings.summaries(lines)[name]
     said = (line.latency.mean_ms, line.latency.p50_ms, line.latency.p99_ms)
     assert tuple(f"{ms:.1f}" for ms in said) == (mean, p50, p99)
     assert f"{line.latency.worst_ms:.0f}" == worst
@@ -49,11 +49,11 @@ def mebibytes(count):
 
 
 def test_the_table_has_every_strategy_on_record():
-    assert {row[0] for row in ROWS} == set(bench.summaries(store.load("h200", "bench-servegen")))
+    assert {row[0] for row in ROWS} == set(readings.summaries(store.load("h200", "bench-servegen")))
 
 
 def test_the_ratios_said_are_those_of_the_table():
-    lines = bench.summaries(store.load("h200", "bench-servegen"))
+    lines = readings.summaries(store.load("h200", "bench-servegen"))
     text = README.replace("\n", " ")
     mean = {name: line.latency.mean_ms for name, line in lines.items()}
     for slow, fast, after in (
@@ -81,7 +81,7 @@ def test_the_ratios_said_are_those_of_the_table():
 
 
 def test_the_reference_system_agrees_with_its_manager_as_far_as_said():
-    lines = bench.summaries(store.load("h200", "bench-servegen"))
+    lines = readings.summaries(store.load("h200", "bench-servegen"))
     ours, theirs = lines["vllm"], lines["vllm_manager"]
     time, memory = (
         abs(one / other - 1)

@@ -6,6 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from encgraph import codec, sizes
+from encgraph.attention import choose
+from encgraph.errors import ATTENTIONS
+from encgraph.fitting.shapes import Target
 from encgraph.records import (
     DIMENSIONS,
     SCHEMA,
@@ -217,3 +221,24 @@ def test_padding_and_replay_rate_count_bins_and_fallback() -> None:
     assert packing.padding_ratio == pytest.approx(1 - 124 / 256)
     assert packing.replay_rate == 0.75
     assert (Packing(bins=()).padding_ratio, Packing(bins=()).replay_rate) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ({"attention": "zzz"}, "attention must be one of auto, .*fa3.*, got 'zzz'"),
+        ({"dtype": "int8"}, "dtype must be one of bfloat16, float16, float32, got 'int8'"),
+    ],
+)
+def test_a_plan_of_an_unknown_dtype_or_attention_is_refused_wherever_it_is_made(field, said):
+    with pytest.raises(ValueError, match=said):
+        Plan(graphs=(), encoder="qwen3-vl-8b", **field)
+    with pytest.raises(ValueError, match=said):
+        Target(size=sizes.named("qwen3-vl-8b"), **field)
+    values = codec.encode(Plan(graphs=(), encoder="qwen3-vl-8b"))
+    with pytest.raises(ValueError, match=said):
+        codec.decode(Plan, values | field)
+
+
+def test_every_attention_that_can_be_asked_for_is_one_that_a_plan_may_name():
+    assert set(ATTENTIONS) == {"auto", "own", *choose.NAMES}

@@ -6,9 +6,11 @@ from dataclasses import replace
 import report_examples as examples
 from helpers_report import words
 
+from encgraph import figures
 from encgraph.facts import FallbackFacts, Report
 from encgraph.records import FallbackReason, Load, Modality, Route, Step
 from encgraph.report import page
+from encgraph.results import Latency
 
 
 def figure_ids(report: Report) -> set[str]:
@@ -35,6 +37,15 @@ def test_a_cpu_without_a_prediction_says_why_no_chart_is_there() -> None:
 def test_a_card_draws_what_it_measured() -> None:
     assert {"latency", "speedup", "routes"} <= figure_ids(examples.card_report())
     assert "Not drawn" not in words(examples.card_report())
+
+
+def test_a_chart_of_few_requests_draws_no_p99() -> None:
+    for count in (99, 100):
+        latency = Latency.of(range(1, count + 1), clock="wall")
+        [bars] = figures.latency_quantiles({"ours": latency}).data
+        assert ("p99" in bars.x) == (count == 100)
+        assert list(bars.x)[:3] == ["mean", "p50", "p90"]
+        assert bars.y[-1] == count
 
 
 def test_fallbacks_are_grouped_by_reason_most_items_first() -> None:

@@ -1,11 +1,22 @@
 """Quantiles count samples, and a measurement says what it measured with units."""
 
+import dataclasses
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
-from encgraph.results import CLOCKS, UNITS, Environment, Latency, Measurement, Memory
+from encgraph.results import (
+    CLOCKS,
+    LEAST_OF_P99,
+    UNITS,
+    Environment,
+    Latency,
+    Measurement,
+    Memory,
+    at_shares,
+)
 
 
 def latency(**fields: Any) -> Latency:
@@ -32,8 +43,46 @@ def test_weights_count_a_sample_that_often() -> None:
     values, weights = [3.0, 1.0, 7.0, 2.0], [5, 2, 0, 13]
     repeated = [v for v, w in zip(values, weights, strict=True) for _ in range(w)]
     weighted = Latency.of(values, clock="predicted", weights=weights)
-    assert weighted == Latency.of(repeated, clock="predicted")
+    counted = Latency.of(repeated, clock="predicted")
+    assert weighted == dataclasses.replace(counted, samples=3)
     assert weighted.worst_ms == 3.0
+
+
+def test_samples_are_counted_whatever_their_weight() -> None:
+    assert Latency.of([1, 2, 3], clock="predicted", weights=[0.2] * 3).samples == 3
+    assert Latency.of([1, 2, 3], clock="predicted", weights=[40, 0, 60]).samples == 2
+
+
+@pytest.mark.parametrize("count", (1, 7, 32, 99))
+def test_what_is_the_slowest_is_not_called_p99(count: int) -> None:
+    few = Latency.of(range(1, count + 1), clock="wall")
+    assert (few.tail_ms, few.tail_name) == (None, "slowest")
+    assert few.p99_ms == few.worst_ms
+
+
+def test_a_hundred_samples_have_a_p99() -> None:
+    found = Latency.of(range(1, LEAST_OF_P99 + 1), clock="wall")
+    assert (found.tail_ms, found.tail_name) == (found.p99_ms, "p99")
+    assert found.tail_ms is not None and found.tail_ms < found.worst_ms
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_are_numpys_inverted_cdf(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    values = draw.integers(0, 50, size=draw.integers(1, 300)).tolist()
+    weights = draw.integers(1, 9, size=len(values)).tolist()
+    shares = (0.05, 0.1, 0.5, 0.9, 0.99, 1.0)
+    for counts in ((), weights):
+        theirs = np.quantile(values, shares, method="inverted_cdf", weights=counts or None)
+        assert at_shares(values, shares, counts) == theirs.tolist()
+
+
+@pytest.mark.parametrize("weight", (0.1, 0.2, 0.7))
+def test_weights_that_round_move_no_quantile(weight: float) -> None:
+    for count in range(1, 200):
+        values = list(range(count))
+        equal = at_shares(values, (0.1, 0.5, 0.9, 0.99), [weight] * count)
+        assert equal == at_shares(values, (0.1, 0.5, 0.9, 0.99))
 
 
 @pytest.mark.parametrize("seed", range(20))

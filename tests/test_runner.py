@@ -243,6 +243,27 @@ def test_a_packer_that_cannot_be_made_leaves_the_one_before():
         assert len(runner.execute(batch([(8, 8)], encoder))) == 1
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_packer_that_cannot_be_made_leaves_nothing_captured(backend):
+    encoder, steps = tiny(backend), []
+    runner = EncoderRunner(
+        encoder=encoder,
+        plan=plan(16, 64),
+        backend=backend,
+        packer=partial(packing.packer, rule="cheapest"),
+        observe=lambda step: steps.append(step) or nullcontext(),
+    )
+    with runner:
+        with pytest.raises(ValueError, match="costs"):
+            runner.capture()
+        assert not runner.has_graphs
+        assert runner.memory.total_bytes == 0
+        runner.pack_by(partial(packing.packer, rule="ascending"))
+        runner.capture()
+        runner.execute(batch([(8, 8)], encoder))
+    assert steps[-1].route is Route.REPLAY
+
+
 def test_graphs_by_exact_layout_go_on_packing_themselves():
     encoder, steps = tiny(), []
     runner = EncoderRunner(

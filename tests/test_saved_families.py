@@ -53,7 +53,23 @@ def test_limits_of_an_older_processor_file_are_read(tmp_path):
     file = tmp_path / "saved" / "preprocessor_config.json"
     file.write_text('{"min_pixels": 6272, "max_pixels": 1000000}')
     loaded = registry.from_pretrained(tmp_path / "saved", device="cpu", dtype=torch.float32)
-    assert (loaded.size.rule.min_pixels, loaded.size.rule.max_pixels) == (6272, 1_000_000)
+    rule = loaded.size.rule
+    assert (rule.min_pixels, rule.max_pixels) == (6272, 1_000_000)
+    # clips without a file of their own, as the processors of transformers load them
+    assert (rule.video_min_pixels, rule.video_max_pixels) == (6272, 1_000_000)
+
+
+def test_published_limits_are_those_of_the_models_own_files():
+    """The files of Qwen/Qwen3-VL-8B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct, clips' among them."""
+    limits = {
+        name: (rule.min_pixels, rule.max_pixels, rule.video_min_pixels, rule.video_max_pixels)
+        for name in ("qwen3-vl-8b", "qwen2.5-vl-7b")
+        for rule in (sizes.named(name).rule,)
+    }
+    assert limits["qwen3-vl-8b"] == (65_536, 16_777_216, 4_096, 25_165_824)
+    assert limits["qwen2.5-vl-7b"] == 2 * (3_136, 12_845_056)
+    clip = sizes.video_grid(640, 480, 16, sizes.named("qwen3-vl-8b").rule)
+    assert sizes.item(clip, sizes.named("qwen3-vl-8b").rule).tokens == 2_400
 
 
 @pytest.mark.parametrize("kept", ["apart", "together"])

@@ -66,3 +66,13 @@ def test_a_reason_says_how_often_and_how_full() -> None:
     reasons = shapes.explained(planned, outcome, np.ones(2), True).reasons
     assert "100.0% of replays at 62% fill" in reasons[0]
     assert "kept for batches larger than those seen" in reasons[1]
+
+
+def test_a_budget_below_one_that_is_used_is_kept_for_batches_between() -> None:
+    counted = Batches.of([images(64), images(500)])
+    planned = Shape((Rung(1, 1, 0),)).plan([[64, 128, 512, 1024]], TARGET)
+    outcome = sweep.pack(counted, planned, costs=MODELLED, rule="ascending")
+    reasons = shapes.explained(planned, outcome, np.ones(2), False).reasons
+    assert "0.0% of replays, kept for batches between those seen" in reasons[1]
+    assert "0.0% of replays, kept for batches larger than those seen" in reasons[3]
+    assert "by rule: no fitted plan beat it on these requests" in reasons[0]

@@ -9,10 +9,10 @@ import report_examples as examples
 from rich.console import Console
 
 import encgraph
-from encgraph import budgets, packing, shows, sizes, store, tabular, traffic
+from encgraph import budgets, costs, packing, shows, sizes, store, tabular, tradeoffs, traffic
 from encgraph.magic import Profile
 from encgraph.records import Item, Plan
-from encgraph.results import Latency, Memory
+from encgraph.results import Latency, Measurement, Memory
 
 InteractiveShell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
 TARGET = budgets.Target(size=sizes.named("qwen3-vl-8b"))
@@ -219,3 +219,36 @@ def test_small_memory_is_not_rounded_to_nothing() -> None:
         "1 MiB",
         "3,072 MiB",
     ]
+
+
+def bench(count: int) -> Measurement:
+    """The summary of a strategy over requests of 1 to so many ms."""
+    return Measurement(
+        experiment="bench-photos",
+        encoder="qwen3-vl-8b",
+        environment=examples.environment(),
+        strategy="encgraph",
+        latency=Latency.of(range(1, count + 1), clock="wall"),
+        numbers={"repeats_count": 5},
+    )
+
+
+def test_no_table_calls_the_slowest_of_few_p99() -> None:
+    few, many = (shows.strategies([bench(count)]) for count in (99, 100))
+    assert (few.rows[0][4:6], many.rows[0][4:6]) == (("-", "99.0 ms"), ("99.0 ms", "100 ms"))
+    assert (few.note, many.note) == ("no p99: of fewer than 100 it is the slowest", "")
+    for count, told in ((99, "-"), (100, "99.0 ms")):
+        latency = Latency.of(range(1, count + 1), clock="wall")
+        assert dict(shows.card(latency).rows)["p99"] == told
+
+
+def test_plans_judged_on_few_requests_name_the_slowest() -> None:
+    drawn = traffic.read("builtin:coco", TARGET.size, count=120).requests
+    priced = costs.modelled(TARGET.size)
+    for requests, name in ((drawn[:50], "slowest"), (drawn, "p99")):
+        judged = tradeoffs.rules(drawn, requests, target=TARGET, costs=priced, max_graphs=2)
+        shown = shows.plans(judged)
+        assert shown.columns[5] == name
+        found = judged[0].prediction.latency
+        assert shown.rows[0][5] == tabular.ms(found.worst_ms if name == "slowest" else found.p99_ms)
+        assert ("no p99" in shows.text(judged[0].prediction)) == (name == "slowest")

@@ -163,7 +163,7 @@ def test_a_strategy_is_priced_by_its_attention_and_body(setting):
 
 
 def test_a_body_that_was_not_recorded_is_priced_as_the_plain_one(setting):
-    priced = systems.prices(sizes.named("qwen3-vl-2b"), on="h200")
+    priced = systems.prices(sizes.named("qwen3-vl-4b"), on="h200")
     assert "compiled" not in priced(strategies.ENCGRAPH).source
     assert priced(strategies.ENCGRAPH).recorded
 

@@ -88,3 +88,13 @@ def test_zeros_before_a_number_do_not_make_it_too_large(tmp_path):
 def test_other_encodings_are_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="must be UTF-8"):
         rows_of(tmp_path, "width,height\n1,2\n", "utf-16")
+
+
+@pytest.mark.parametrize("row", ["2,048,1536", "640,480,5"])
+def test_a_row_of_more_fields_than_the_header_is_no_small_image(tmp_path, row):
+    path = tmp_path / "sides.csv"
+    path.write_text(f"width,height\n320,320,\n{row}\n", encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=f"line 3: must have 2 fields.*{row}.*thousands separators"
+    ):
+        tables.read(path)

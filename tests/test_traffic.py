@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -102,7 +103,7 @@ def test_table_rows_join_by_request_and_keep_arrivals(tmp_path):
 def test_rows_with_frames_are_clips(tmp_path):
     path = written(tmp_path / "t.csv", "width,height,frames\n640,480,8\n640,480,1\n")
     clip, image = traffic.read(path, SIZE).items
-    assert (clip.modality, clip.frames, clip.tokens) == ("video", 4, 4 * 16 * 22 // 4)
+    assert (clip.modality, clip.frames, clip.tokens) == ("video", 4, 4 * 30 * 40 // 4)
     assert (image.modality, image.tokens) == ("image", 300)
 
 
@@ -273,3 +274,19 @@ def test_a_source_whose_name_is_too_long_is_said_with_its_start():
 def test_a_source_that_does_not_exist_is_no_matter_of_modality():
     with pytest.raises(ValueError, match=r"'nowhere\.txt' does not exist"):
         traffic.read("nowhere.txt", sizes.named("bge-m3"))
+
+
+def test_a_folder_without_a_name_is_called_by_its_path(tmp_path, monkeypatch):
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Path, "resolve", lambda self: Path("/"))
+    assert traffic.read(tmp_path, SIZE).name == str(tmp_path)
+
+
+def test_an_image_outside_the_folder_of_its_lines_names_the_way_out(tmp_path):
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    lines = tmp_path / "below" / "chats.jsonl"
+    lines.parent.mkdir()
+    part = {"type": "image_url", "image_url": {"url": f"file://{tmp_path}/a.png"}}
+    lines.write_text(json.dumps({"messages": [{"content": [part]}]}), encoding="utf-8")
+    with pytest.raises(ValueError, match="put the JSON lines into a folder above the images"):
+        traffic.read(lines, SIZE)

@@ -1,6 +1,8 @@
+import pytest
 import torch
+from torch.nn.modules import module as all_modules
 
-from encgraph.watch import Watch, hooked
+from encgraph.watch import LooksOn, Watch, hooked
 
 
 class Half(torch.nn.Module):
@@ -47,3 +49,58 @@ def test_the_watch_keeps_what_it_watches_alive():
     address = module.layer.weight.data_ptr()
     module.layer.weight = torch.nn.Parameter(torch.zeros(3, 3))
     assert any(held.tensor.data_ptr() == address for held in watch.held)
+
+
+def bare():
+    module = Half()
+    module.layer = torch.nn.Linear(3, 3, bias=False).eval()
+    return module
+
+
+@pytest.mark.parametrize("name", ["bias", "another"])
+def test_a_weight_where_there_was_none_is_named(name):
+    module = bare()
+    watch = Watch.of(module, {})
+    module.layer.register_parameter(name, torch.nn.Parameter(torch.ones(3)))
+    assert f"{name}' was added (there was none at capture)" in watch.changed()
+
+
+def test_a_buffer_where_none_was_ever_named_is_found():
+    module = bare()
+    watch = Watch.of(module, {})
+    module.layer.register_buffer("shift", torch.ones(3))
+    assert "weight 'shift' was added" in watch.changed()
+    del module.layer.shift
+    assert watch.changed() is None
+
+
+def test_a_name_without_a_tensor_that_goes_is_no_change():
+    module = bare()
+    watch = Watch.of(module, {})
+    del module.layer.bias
+    assert watch.changed() is None
+
+
+def test_what_a_module_is_made_of_is_watched():
+    module = Half()
+    watch = Watch.of(module, {})
+    module.layer.add_module("lora", torch.nn.Linear(3, 3))
+    assert watch.changed() == "submodule 'layer.lora' was added"
+
+
+def test_a_hook_on_all_modules_is_a_change_unless_it_looks_on():
+    watch, seen = Watch.of(Half(), {}), []
+    looking = all_modules.register_module_forward_hook(LooksOn(lambda *_: seen.append(1)))
+    try:
+        Half().layer(torch.ones(3))
+        assert seen == [1]
+        assert watch.changed() is None
+        assert hooked(Half()) is None
+        other = all_modules.register_module_forward_pre_hook(lambda *_: None)
+        try:
+            assert watch.changed() == "hooks on the forward of all modules were added or removed"
+            assert hooked(Half()) == "encoder"
+        finally:
+            other.remove()
+    finally:
+        looking.remove()

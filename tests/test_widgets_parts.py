@@ -1,16 +1,19 @@
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from comm.base_comm import BaseComm
+from helpers_time import least_seconds
 from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, cells, trace
 
-from encgraph import budgets, cards, codec, datadir, export, sizes, traces, widgets
+from encgraph import budgets, cards, codec, datadir, export, sizes, traces, traffic, widgets
 from encgraph.facts import TimedStep
 from encgraph.kernels import Kernel
 from encgraph.records import FallbackReason, Load, Modality, Plan, Route, Step
 from encgraph.widgets.cases import Case
 from encgraph.widgets.fastest import CHOICES, choice
-from encgraph.widgets.linked import flags
+from encgraph.widgets.linked import Explorer, flags
 from encgraph.widgets.strata import added
 
 
@@ -48,7 +51,8 @@ def test_measured_captures_are_drawn_beside_their_prediction() -> None:
 def test_the_measured_row_is_what_the_record_says_of_the_body_that_was_priced() -> None:
     lines = (datadir.root() / "measurements/h200/curve-qwen3-vl-8b.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if row["route"] == "capture"]
-    plain = [row for row in rows if row["attention"] == "fa3" and not row["compiled"]]
+    alone = [row for row in rows if row["capacity"]]  # the others are of several graphs
+    plain = [row for row in alone if row["attention"] == "fa3" and not row["compiled"]]
     largest = max(plain, key=lambda row: (row["capacity"]["tokens"], row["capacity"]["items"]))
     held = [largest["memory"][f"{part}_bytes"] / 2**20 for part in ("slabs", "pool", "driver")]
 
@@ -147,6 +151,58 @@ def test_the_explorer_s_parts_follow_the_ruler() -> None:
     assert linked.duel.plan == linked.breakeven.plan == linked.memory.plan == linked.plan == plan
     assert codec.loads(Plan, linked.result.json.value) == plan
     assert len(linked.memory.held) == 1
+
+
+def counts(linked: Explorer) -> list[int]:
+    """Every other position of the slider."""
+    return [n for n in range(len(linked.ruler.case.fit.frontier)) if n != linked.ruler.count.value]
+
+
+def test_moving_the_slider_packs_nothing_even_after_many_drags() -> None:
+    linked = widgets.explorer(SMALL, SIZE, costs=COSTS, limits=FEW)
+    first, *rest = linked.ruler.plot.tokens
+    for moved in range(1, 40):
+        linked.ruler.plot.tokens = [first + moved, *rest]
+    known = linked.ruler.case._known
+    packed = list(known)
+    for count in counts(linked):
+        linked.ruler.count.value = count
+        assert list(known) == packed
+    linked.ruler.plot.tokens = [tokens + 1 for tokens in linked.ruler.plot.tokens]
+    assert list(known) != packed  # so packing would have been seen
+
+
+class Page(BaseComm):
+    """What a page is told: the traits in each message."""
+
+    def __init__(self) -> None:
+        self.told: list[list[str]] = []
+        super().__init__()
+
+    def publish_msg(self, msg_type: str, data: Any = None, **rest: Any) -> None:
+        if msg_type == "comm_msg":
+            self.told.append(sorted(data["state"]))
+
+
+def test_a_move_sends_every_drawing_once_and_none_that_did_not_change() -> None:
+    linked = widgets.explorer(SMALL, SIZE, costs=COSTS, limits=FEW)
+    follow = (linked.ruler.plot, linked.breakeven.map, linked.breakeven.latency, linked.memory.plot)
+    for plot in (*follow, linked.sharding.plot):
+        plot.comm = Page()
+    linked.ruler.count.value = 1
+    assert linked.ruler.plot.comm.told.pop(0) == ["tokens"]
+    for plot in follow:
+        [told] = plot.comm.told
+        assert "drawn" in told
+    assert linked.sharding.plot.comm.told == []
+
+
+def test_ten_thousand_requests_redraw_fast_in_every_part() -> None:
+    linked = widgets.explorer(traffic.read("builtin:servegen", SIZE, count=10_000), SIZE)
+    moves = [
+        lambda count=count: linked.ruler.count.set_trait("value", count) for count in counts(linked)
+    ]
+    assert least_seconds(*moves) < 0.04
 
 
 def test_the_explorer_gives_flags_under_vllm_s_own_rules() -> None:

@@ -21,15 +21,55 @@ class Pyramid(nn.Module):
         return {"fine": self.first(pixels), "coarse": self.second(pixels)}
 
 
-class Mixing(nn.Module):
-    """What one item gives depends on the others."""
+class After(nn.Module):
+    """A linear layer, and what is done with its rows and the items."""
 
-    def __init__(self):
+    def __init__(self, then):
         super().__init__()
-        self.linear = nn.Linear(3, 3)
+        self.linear = nn.Linear(8, 8)
+        self.then = then
 
     def forward(self, x):
-        return self.linear(x - x.mean(0, keepdim=True) + 1)
+        return self.then(self.linear(x), x)
+
+
+def mean(x):
+    return x.mean(0, keepdim=True)
+
+
+MIXING = {
+    "less the mean": lambda y, x: y - mean(x),
+    "a 30th of the mean": lambda y, x: y + 0.03 * mean(y),
+    "a millionth of the mean": lambda y, x: y + 1e-6 * mean(y),
+    "a bounded thousandth": lambda y, x: y + 1e-3 * mean(y).tanh(),
+    "over the largest": lambda y, x: y / x.abs().amax().clamp(min=1),
+    "in steps of the largest": lambda y, x: (y / y.abs().amax() * 127).round() * y.abs().amax(),
+    "batch statistics": lambda y, x: (y - mean(y)) / (1e-5 + mean((y - mean(y)) ** 2)).sqrt(),
+    "what came before": lambda y, x: y.cumsum(0),
+    "what comes after": lambda y, x: y.flip(0).cumsum(0).flip(0),
+    "a neighbour's": lambda y, x: y.roll(1, 0),
+    "the batch's size": lambda y, x: y * len(y),
+    "the place in the batch": lambda y, x: y + torch.arange(len(y), device=y.device)[:, None],
+}
+APART = {
+    "the rows": lambda y, x: y,
+    "zeros": lambda y, x: y * 0,
+    "normed": lambda y, x: nn.functional.layer_norm(y, (8,)),
+    "of length one, zeros over zero": lambda y, x: y * nn.functional.normalize(x, eps=0.0),
+    "weights over the values": lambda y, x: y.softmax(-1),
+    "logarithms, of negatives NaN": lambda y, x: y + x.log(),
+}
+MODULES = {
+    "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)), (3, 8, 8)),
+    "group norm": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)), (3, 8, 8)),
+    "attention": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (6, 16)),
+    "sixty layers": (
+        lambda: nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(60))),
+        (64,),
+    ),
+}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+EXAMPLES = {"zeros": lambda *shape: torch.zeros(shape), "drawn": lambda *shape: torch.rand(shape)}
 
 
 def both(module, pixels):
@@ -87,9 +127,37 @@ def test_outputs_of_unequal_rows_are_refused():
         )
 
 
-def test_a_module_that_mixes_items_is_refused():
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("leak", MIXING)
+def test_a_module_that_mixes_items_is_refused(leak, dtype, example):
+    torch.manual_seed(0)
+    module = After(MIXING[leak]).eval().to(dtype)
     with pytest.raises(ValueError, match="must not depend on the others"):
-        wrap.fixed(Mixing().eval(), torch.ones(3))
+        wrap.fixed(module, EXAMPLES[example](8))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("then", APART)
+def test_a_module_that_keeps_items_apart_is_taken(then, dtype, example):
+    torch.manual_seed(0)
+    module = After(APART[then]).eval().to(dtype)
+    assert wrap.fixed(module, EXAMPLES[example](8)).spec.widths == (8,)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", MODULES)
+def test_ordinary_layers_keep_items_apart(name, dtype):
+    torch.manual_seed(0)
+    make, shape = MODULES[name]
+    encoder = wrap.fixed(make().eval().to(dtype), torch.rand(shape))
+    assert encoder.spec.dtype == dtype
+
+
+def test_an_example_without_finite_rows_is_refused():
+    with pytest.raises(ValueError, match="rows of an example must be finite"):
+        wrap.fixed(After(lambda y, x: y / 0).eval(), torch.zeros(8))
 
 
 def test_a_module_in_training_mode_is_refused():

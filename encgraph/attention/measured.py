@@ -188,8 +188,8 @@ def _time(attend: plain.Attend, launch: Launch, given: Given) -> float:
 def _called(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[int]]) -> float:
     total = 0.0
     for offsets in full:
-        offsets_S1.copy_(torch.tensor(offsets))
-        total += meters.wall(run, samples=SAMPLES, warmups=1).p50_ms
+        offsets_S1.copy_(torch.tensor(offsets, device="cpu"))
+        total += meters.wall(run, offsets_S1.device, samples=SAMPLES, warmups=1).p50_ms
     return total
 
 
@@ -202,14 +202,15 @@ def _graphed(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[i
     stream.wait_stream(before)
     total = 0.0
     with torch.cuda.device(device), torch.cuda.stream(stream):
-        offsets_S1.copy_(torch.tensor(full[0]))
+        offsets_S1.copy_(torch.tensor(full[0], device="cpu"))
         # The first call loads libraries and builds plans, which a capture may not.
-        once = meters.device(run, samples=1, warmups=1)
+        once = meters.device(run, device, samples=1, warmups=1)
         calls = CALLS if once.p50_ms < LONG_MS else 1
         graph = _recorded(run, calls)
         for offsets in full:
-            offsets_S1.copy_(torch.tensor(offsets))
-            total += meters.device(graph.replay, samples=SAMPLES, warmups=1).p50_ms / calls
+            offsets_S1.copy_(torch.tensor(offsets, device="cpu"))
+            timed = meters.device(graph.replay, device, samples=SAMPLES, warmups=1)
+            total += timed.p50_ms / calls
         graph.reset()
     before.wait_stream(stream)
     return total

@@ -152,7 +152,6 @@ def compare(
     *,
     eager: Execute,
     oracle: Execute | None = None,
-    oracle_name: str = "eager, float32",
 ) -> Parity:
     """Compare every item of every batch with eager, and both with an oracle.
 
@@ -161,7 +160,6 @@ def compare(
         batches: Inputs, batch by batch.
         eager: The untouched forward in the same dtype.
         oracle: The untouched forward in float32; None when `eager` is itself the oracle.
-        oracle_name: For people.
 
     Returns:
         One entry an item, numbered through all batches.
@@ -179,7 +177,7 @@ def compare(
                     values=max(1, min(tensor.numel() for tensor in true.tensors)),
                 )
             )
-    return Parity(items=tuple(found), oracle=oracle_name)
+    return Parity(items=tuple(found), oracle="eager, float32")
 
 
 def demand(parity: Parity) -> None:

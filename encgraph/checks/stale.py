@@ -6,7 +6,9 @@ encoder leaves a check as it entered it.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch import nn
@@ -123,6 +125,74 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
     return checked.of(name, problems, said=said if not problems else "")
 
 
+def swapped_module(subject: Subject, runner: EncoderRunner) -> Checked:
+    """A swapped submodule is refused; after a new capture it is what runs, replayed and eager.
+
+    All submodules that hold weights are swapped at once, for copies of other weights; where that is
+    not seen, one by one. Not judged further where nothing of that changes an answer of `stock`.
+    """
+    found = refused("swapped_module", subject, runner)
+    batch = subject.batch(*subject.several)
+    if not found.passed or _unjudged(subject, runner, [batch]):
+        return found
+    module, plain = subject.encoder.module, subject.encoder.stock().eager(batch)
+    names = _outermost(module)
+    with _all_swapped(module, names):
+        if _equal(subject.encoder.stock().eager(batch), plain):
+            return found
+        problems, done = _captured_anew(subject, batch)
+    if not problems:
+        said = f"{found.detail[0]}; {done}"
+        return checked.of("swapped_module", [], said=said, figures=found.figures)
+    unseen = []
+    for name in names:
+        with _all_swapped(module, [name]):
+            if _captured_anew(subject, batch)[0]:
+                unseen.append(
+                    f"submodule {name!r} swapped is not seen by a new capture or by eager: the "
+                    "old one was kept; read it from the module in forward"
+                )
+    return checked.of("swapped_module", unseen or problems, said="")
+
+
+def _captured_anew(subject: Subject, batch: Sequence[Input]) -> tuple[list[str], str]:
+    """How a new capture and eager differ from the untouched forward, and what is said where not."""
+    encoder, plan = subject.encoder, replace(subject.plan(), graphs=(subject.capacity(batch),))
+    runner = EncoderRunner(encoder=encoder, plan=plan, backend=subject.backend)
+    try:
+        with runner:
+            runner.capture()
+            outputs = [runner.execute(batch), encoder.eager(batch)]
+    except REFUSED as error:
+        return [], f"captured again: {type(error).__name__}: {error}"
+    wrong = [_differing(subject, made, batch) for made in outputs]
+    return list(chain(*wrong)), "captured again, the new one runs"
+
+
+def _differing(
+    subject: Subject, outputs: Sequence[EncoderOutput], batch: Sequence[Input]
+) -> list[str]:
+    return subject.compared(lambda _: list(outputs), [batch])[0]
+
+
+def _outermost(module: nn.Module) -> list[str]:
+    """Submodules that hold a weight themselves, without those inside another such one."""
+    names: list[str] = []
+    for name, each in module.named_modules():
+        inside = any(name.startswith(f"{outer}.") for outer in names)
+        if name and each._parameters and not inside:
+            names.append(name)
+    return names
+
+
+@contextmanager
+def _all_swapped(module: nn.Module, names: Sequence[str]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(_exchanged(module, name))
+        yield
+
+
 def _equal(mine: Sequence[EncoderOutput], others: Sequence[EncoderOutput]) -> bool:
     return all(
         checked.same(a, b)
@@ -161,16 +231,24 @@ def _other_dtype(module: nn.Module) -> Iterator[str]:
 
 @contextmanager
 def _swapped(module: nn.Module) -> Iterator[str]:
-    name, child = _child(module)
+    name, _ = _child(module)
+    with _exchanged(module, name):
+        yield name
+
+
+@contextmanager
+def _exchanged(module: nn.Module, name: str) -> Iterator[None]:
+    """A copy of other weights in the place of one submodule."""
     owner, _, key = name.rpartition(".")
     held = module.get_submodule(owner)._modules
+    child = module.get_submodule(name)
     other = copy.deepcopy(child)
     with torch.no_grad():
         for weight in other.parameters():
             weight.mul_(FACTOR)
     held[key] = other
     try:
-        yield name
+        yield
     finally:
         held[key] = child
 

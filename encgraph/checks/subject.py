@@ -159,7 +159,6 @@ class Subject:
             graphs=self.capacities(),
             encoder=spec.name,
             dtype=str(spec.dtype).removeprefix("torch."),
-            attention=spec.attention,
         )
 
     @contextmanager

@@ -52,6 +52,7 @@ RUNNING: dict[str, Running] = {
     "bad_inputs": bad_inputs.check,
     "edited_weight": stale.edited_weight,
     **{name: partial(stale.refused, name) for name in stale.CHANGES},
+    "swapped_module": stale.swapped_module,
 }
 """Checks of a captured runner; each needs the whole protocol."""
 NAMES = ("methods", *STATIC, "capture", *RUNNING)

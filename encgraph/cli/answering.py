@@ -104,7 +104,7 @@ def jitter(lines: Sequence[Measurement]) -> str:
         return "jitter: not measured, no prompt holds an image over every budget"
     ms = {name: tabular.ms(value) for name, value in found.items()}
     return (
-        f"jitter: p99 of a replayed prompt {ms['replay_alone_p99_ms']} alone, "
+        f"jitter: slowest first token of a replayed prompt {ms['replay_alone_p99_ms']} alone, "
         f"{ms['replay_alternating_p99_ms']} in turn with fallbacks; of a fallback "
         f"{ms['fallback_alone_p99_ms']} and {ms['fallback_alternating_p99_ms']}"
     )

@@ -68,6 +68,10 @@ def _own(path: str, machine: Machine, seed: int) -> Subject:
         ValueError: If module or function are not there, or break off; names file and line.
     """
     module_name, _, name = path.partition(":")
+    require(
+        bool(name) and all(part.isidentifier() for part in module_name.split(".")),
+        f"encoder must be a name that `encgraph encoders` lists, or module:function, got {path!r}",
+    )
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = vars(importlib.import_module(module_name))

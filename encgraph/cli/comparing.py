@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from encgraph import bench, benched, meters, store, strategies, systems
+from encgraph import bench, benched, meters, readings, store, strategies, systems
 from encgraph.cli import (
     forecast,
     glossary,
@@ -97,12 +97,12 @@ def show(ready: Ready, *, as_json: bool) -> None:
     except Interrupted as stop:
         file = keeping.unfinished(file)
         store.write(file, stop.measured)
-        done = next(iter(bench.summaries(stop.measured).values())).latency
+        done = next(iter(readings.summaries(stop.measured).values())).latency
         of = f"{done.samples if done else 0:,} of {len(named.requests):,} requests"
         raise keeping.stopped(of, file) from None
     keeping.bench(file, lines)
     if as_json:
-        output.machine({"file": str(file), "summaries": list(bench.summaries(lines).values())})
+        output.machine({"file": str(file), "summaries": list(readings.summaries(lines).values())})
         return
     _tell(output.console(), lines, given, on_card=machine.backend == "cuda")
     output.line(f"written: {file}")
@@ -124,14 +124,16 @@ def _forewarn(traffic: Traffic, chosen: Sequence[Strategy], setting: Setting, re
 
 
 def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_card: bool) -> None:
-    rows = []
-    for name, line in bench.summaries(lines).items():
+    rows, few = [], ""
+    for name, line in readings.summaries(lines).items():
         assert line.latency is not None
-        latency, memory = line.latency, line.memory
+        latency, memory, few = line.latency, line.memory, line.latency.tail_note
         rows.append(
             (
                 name,
-                *(f"{ms:.2f}" for ms in (latency.mean_ms, latency.p50_ms, latency.p99_ms)),
+                f"{latency.mean_ms:.2f}",
+                f"{latency.p50_ms:.2f}",
+                output.bare_ms(latency.tail_ms),
                 f"{latency.worst_ms:.2f}",
                 f"{line.numbers.get('padding_ratio', 0):.0%}",
                 f"{line.numbers.get('replay_ratio', 0):.0%}",
@@ -142,6 +144,7 @@ def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_ca
     columns = ("wall, ms", "mean", "p50", "p99", "worst", "padding", "replayed", held)
     console.print(output.table(columns, rows))
     glossary.footnote(console, "wall", "padding", "replayed")
+    glossary.tail(console, few)
     if not on_card:
         console.print(f"host memory: slabs of {lines[0].encoder} on the CPU, not what a card takes")
     for sentence in listing.left_out(given.traffic.skipped):
@@ -149,4 +152,4 @@ def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_ca
     count = len(given.traffic.requests)
     console.print(f"traffic: {plural(count, 'request')}; {given.traffic.notes[-1]}")
     if count == 1:
-        console.print("1 request: its one time is mean, p50, p99 and worst at once")
+        console.print("1 request: its one time is mean, p50 and worst at once")

@@ -1,5 +1,6 @@
 """The `figures` command: every paper figure from the measurements, with a manifest of hashes."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,14 +67,23 @@ def figures(
         output.note(written.skipped)
 
 
+def _is_manifest(file: Path) -> bool:
+    """Whether a file holds JSON with the figures of a manifest."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    except ValueError:
+        return False
+    return isinstance(found, dict) and isinstance(found.get("figures"), dict)
+
+
 def _compare(manifest: Path, made: "tuple[Paper, ...]", *, as_json: bool) -> None:
     from encgraph import exporting
     from encgraph.cli import output
 
     require(
-        manifest.is_file(),
+        _is_manifest(manifest),
         f"--check must name a manifest that `encgraph figures` wrote, got {str(manifest)!r}, "
-        "which is no file",
+        f"which is {'another' if manifest.is_file() else 'no'} file",
     )
     found = exporting.differences(manifest, made)
     if found:

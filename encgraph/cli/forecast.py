@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from encgraph import costs, measure, sizes
+from encgraph import costs, meters, sizes
 from encgraph.cli import pacing
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
@@ -62,7 +62,7 @@ def paced(eager: Callable[[Sequence[Input]], object], setting: Setting) -> Pace:
         one = [sizes.item_of(tokens, rule)]
         batch = inputs.synthetic(one, size=setting.size, device=setting.device, dtype=setting.dtype)
         eager(batch)
-        seconds = measure.wall_ms(partial(eager, batch), setting.device) / 1e3
+        seconds = meters.wall_ms(partial(eager, batch), setting.device) / 1e3
         times.append((seconds, costs.flops(setting.size, Load.of(one))))
     (floor_s, _), (seconds, flops) = times
     return Pace(floor_s=floor_s, flop_s=seconds / flops)

@@ -45,6 +45,12 @@ def footnote(console: Console, *words: str) -> None:
     console.print(gloss(*words), style="dim")
 
 
+def tail(console: Console, note: str) -> None:
+    """Say why a table has no p99, dim, below it; nothing where it has."""
+    if note:
+        console.print(note, style="dim")
+
+
 def ending(*words: str, before: str = "", boxed: bool = True) -> str:
     """The end of a command's help: what its words mean, a line each.
 

@@ -65,7 +65,8 @@ def costed(size: EncoderSize) -> EncoderSize:
 def costs_of(size: EncoderSize, strategy: Strategy, machine: Machine) -> Costs:
     """What replays and eager runs are taken to cost: this card's curve, else an H200's."""
     priced = prices(size, machine)
-    return priced(strategy) if priced else costs.modelled(costed(size))
+    found = priced(strategy) if priced else costs.modelled(costed(size))
+    return found.lent_to(size.name)
 
 
 def prices(size: EncoderSize, machine: Machine) -> Callable[[Strategy], Costs] | None:

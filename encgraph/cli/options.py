@@ -37,7 +37,10 @@ def num_bytes(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(f"must be bytes such as 512MiB, 1GiB or 4096, got {text!r}")
+        raise typer.BadParameter(
+            f"must be bytes such as 512MiB, 1GiB or 4096, with a unit of B, KiB, MiB, GiB, TiB, kB, MB, "
+            f"GB or TB, got {text!r:.40}"
+        )
     unit = (found[2] or "B").upper()
     step = 1024 if "I" in unit else 1000
     number = float(found[1]) * step ** _POWERS.index(unit[0])

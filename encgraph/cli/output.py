@@ -23,6 +23,11 @@ table = tabular.table
 """A table of columns and rows, as records show themselves in a terminal."""
 
 
+def bare_ms(value: float | None) -> str:
+    """Milliseconds in a table whose header has the unit; a dash for none."""
+    return "-" if value is None else f"{value:.2f}"
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that takes text as it is: brackets are no markup; a pipe has room for a table."""
     made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)

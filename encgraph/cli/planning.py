@@ -12,6 +12,7 @@ from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.export import VllmFlags
 from encgraph.records import Item, Plan
+from encgraph.results import Memory
 from encgraph.sizes import EncoderSize
 from encgraph.traffic import Parts, Traffic, parted
 
@@ -55,6 +56,8 @@ class Planned:
     engine: str
     method: str
     prediction: Prediction
+    memory: Memory
+    """Of the plan; that of the prediction is of what was fitted on a part."""
     doubling: Prediction | None
     """vLLM's default budgets under vLLM's packing; None for what vLLM has no graphs for."""
     eager: Prediction
@@ -162,11 +165,11 @@ def _check_limits(plan: Plan, wanted: Wanted, costs: Costs) -> None:
 def planned(wanted: Wanted, traffic: Traffic) -> Planned:
     """Plan, and judge the plan beside vLLM's defaults and eager."""
     size = sizes.named(wanted.encoder)
-    costs = _priced(wanted, size)
+    mine = priced(wanted, size)
+    costs = replace(mine, private_slabs=False)
     parts = parted(traffic, seed=wanted.seed)
     plain = cards.price(size, on=wanted.card)  # what vLLM captures, whatever body is asked for
     theirs = plain.with_private_slabs()
-    mine = theirs if wanted.for_vllm else costs
     plan = make(wanted, size, mine, parts.fit)
     off = Plan(graphs=(), encoder=size.name)
     if wanted.export == "vllm":
@@ -175,13 +178,14 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
         plan=plan,
         engine=wanted.engine,
         method=wanted.method,
-        prediction=_judged(parts, plan, mine, rule(wanted)),
+        prediction=judged(parts, plan, mine, rule(wanted)),
+        memory=mine.memory(plan),
         doubling=(
-            _judged(parts, defaults(size), theirs, "ascending")
+            judged(parts, defaults(size), theirs, "ascending")
             if size.family in export.FAMILIES
             else None
         ),
-        eager=_judged(parts, off, costs, "ascending"),
+        eager=judged(parts, off, costs, "ascending"),
         parts=parts.how,
         beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
         costs=costs.source,
@@ -191,8 +195,8 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
     return _exported(wanted, made, parts, mine) if wanted.export == "vllm" else made
 
 
-def _priced(wanted: Wanted, size: EncoderSize) -> Costs:
-    """Costs of the body asked for.
+def priced(wanted: Wanted, size: EncoderSize) -> Costs:
+    """Costs of the body and the engine asked for.
 
     Raises:
         ValueError: If the engine runs another, or the card is not on record.
@@ -202,7 +206,8 @@ def _priced(wanted: Wanted, size: EncoderSize) -> Costs:
         not (wanted.for_vllm and compiled),
         f"--for vllm captures the plain block, got --body {wanted.body}; leave it out",
     )
-    return cards.price(size, on=wanted.card, compiled=compiled, fused=fused)
+    costs = cards.price(size, on=wanted.card, compiled=compiled, fused=fused)
+    return costs.with_private_slabs() if wanted.for_vllm else costs
 
 
 def _exported(wanted: Wanted, made: Planned, parts: Parts, costs: Costs) -> Planned:
@@ -223,6 +228,7 @@ def _exported(wanted: Wanted, made: Planned, parts: Parts, costs: Costs) -> Plan
     return replace(
         made,
         plan=plan,
+        memory=costs.memory(plan),
         parts=said,
         beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
         flags=flags[flags_of],
@@ -259,7 +265,7 @@ def _beyond(tokens: Sequence[int], plan: Plan) -> float:
     return sum(count > largest for count in tokens) / len(tokens)
 
 
-def _judged(parts: Parts, plan: Plan, costs: Costs, pack: str) -> Prediction:
+def judged(parts: Parts, plan: Plan, costs: Costs, pack: str) -> Prediction:
     """Predict on the held-out requests; single requests are left out, since they are many."""
     found = budgets.judge(parts.held_out.requests, plan, costs=costs, pack=pack)
     return replace(found, by_request_ms=())

@@ -7,12 +7,13 @@ from rich.console import Console
 from encgraph import codec, sizes
 from encgraph import traffic as traffics
 from encgraph.budgets import Prediction
-from encgraph.cli import glossary, listing, output, planning
+from encgraph.cli import beyond, glossary, listing, output, planning
 from encgraph.cli.idle import Idle
 from encgraph.cli.planning import FlagsOf, Planned, Wanted
 from encgraph.errors import require
 from encgraph.export import VllmFlags
 from encgraph.report.text import plural
+from encgraph.results import Latency, Memory
 from encgraph.traffic import Traffic
 
 MIB = 2**20
@@ -58,7 +59,7 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         output.machine(made)
         return
     console = output.console(stderr=wanted.export is not None)
-    _told(console, made, traffic, limit=planning.largest(wanted))
+    _told(console, made, traffic, wanted)
     if wanted.plan_file is not None:
         console.print(f"written: {wanted.plan_file}")
     if made.flags is not None:
@@ -69,7 +70,7 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         output.line(codec.dumps(made.plan))
 
 
-def _told(console: Console, made: Planned, traffic: Traffic, *, limit: int | None) -> None:
+def _told(console: Console, made: Planned, traffic: Traffic, wanted: Wanted) -> None:
     items = sum(len(request) for request in traffic.requests)
     console.print(
         f"{made.plan.encoder} over {traffic.name}: {plural(len(traffic.requests), 'request')}, "
@@ -84,19 +85,12 @@ def _told(console: Console, made: Planned, traffic: Traffic, *, limit: int | Non
     if made.plan.graphs and made.beyond_ratio:
         console.print(
             f"note: {made.beyond_ratio:.1%} of requests exceed the largest budget and run eager or "
-            f"in parts; {_why_beyond(limit, max(traffic.tokens_by_request))}"
+            f"in parts; {beyond.why(wanted, traffic, made)}"
         )
     console.print("note: each request is taken to be encoded alone; an engine may join several")
     listing.remarks(console, traffic)
-    for sentence in expected(made):
+    for sentence in [*expected(made), *slower(made)]:
         console.print(sentence)
-
-
-def _why_beyond(limit: int | None, longest: int) -> str:
-    """Why no budget is larger: a limit, or that the requests fitted on asked for none."""
-    if limit is not None and longest > limit:
-        return "--largest raises it"
-    return "no larger one is predicted to pay for the requests that budgets were fitted on"
 
 
 def _budgets(console: Console, made: Planned) -> None:
@@ -125,11 +119,16 @@ def _reasons(made: Planned) -> list[str]:
 def _predictions(console: Console, made: Planned) -> None:
     rows = [
         _row("fitted on a part" if made.is_refitted else "this plan", made.prediction),
-        *([_row("vLLM's defaults", made.doubling)] if made.doubling else []),
+        *([_row("vLLM's defaults (doubling)", made.doubling)] if made.doubling else []),
         _row("graphs off (eager)", made.eager),
     ]
     console.print(output.table(COLUMNS, rows))
     glossary.footnote(console, "padding", "replayed")
+    if made.is_refitted:
+        console.print(
+            f"memory of the budgets listed above, fitted on all requests: {_mib(made.memory)}"
+        )
+    glossary.tail(console, made.prediction.latency.tail_note)
 
 
 def _row(name: str, prediction: Prediction) -> tuple[str, ...]:
@@ -138,12 +137,16 @@ def _row(name: str, prediction: Prediction) -> tuple[str, ...]:
         name,
         f"{latency.mean_ms:.2f}",
         f"{latency.p50_ms:.2f}",
-        f"{latency.p99_ms:.2f}",
+        output.bare_ms(latency.tail_ms),
         f"{latency.worst_ms:.2f}",
         f"{prediction.padding_ratio:.0%}",
         f"{prediction.replay_rate:.0%}",
-        f"{prediction.memory.total_bytes / MIB:,.0f} MiB",
+        _mib(prediction.memory),
     )
+
+
+def _mib(memory: Memory) -> str:
+    return f"{memory.total_bytes / MIB:,.0f} MiB"
 
 
 MADE_BY_FLAGS: Mapping[FlagsOf, str] = {
@@ -169,6 +172,8 @@ def remarks_on_flags(made: Planned, flags: VllmFlags) -> list[str]:
             f"asked for: a mean of {made.prediction.latency.mean_ms:.3f} ms against "
             f"{theirs.latency.mean_ms:.3f} ms"
         )
+    taken = {"plan": made.memory, "defaults": theirs.memory, "off": made.eager.memory}
+    said.append(f"the graphs of the flags are predicted to take {_mib(taken[made.flags_of])}")
     return [*said, *([flags.assumed] if flags.assumed else [])]
 
 
@@ -186,8 +191,25 @@ def expected(made: Planned) -> list[str]:
         others.insert(0, (made.doubling.latency, "vLLM's defaults"))
     return [
         f"expected under {under}: {what} against {name}: mean {_change(mine.mean_ms, other.mean_ms)}, "
-        f"p99 {_change(mine.p99_ms, other.p99_ms)}, worst {_change(mine.worst_ms, other.worst_ms)}"
+        f"{_tail(mine, other)}worst {_change(mine.worst_ms, other.worst_ms)}"
         for other, name in others
+    ]
+
+
+def _tail(mine: Latency, other: Latency) -> str:
+    return "" if mine.tail_ms is None else f"p99 {_change(mine.p99_ms, other.p99_ms)}, "
+
+
+def slower(made: Planned) -> list[str]:
+    """That a plan fitted to requests is slower on others than vLLM's defaults, and what to do."""
+    mine, theirs = made.prediction, made.doubling
+    if made.flags or not made.plan.graphs or made.method != "fitted" or theirs is None:
+        return []
+    if mine.latency.mean_ms <= theirs.latency.mean_ms:
+        return []
+    return [
+        "note: this plan is predicted to be slower than vLLM's defaults on requests that it was not "
+        "fitted on; more requests to fit on or fewer limits may help, or --method doubling"
     ]
 
 

@@ -64,7 +64,7 @@ def empty(
     for name, value in short.items():
         *path, leaf = name.split(".")
         setattr(reduce(getattr, path, smaller), leaf, value)
-    with Undrawn():
+    with torch.device("cpu"), Undrawn():
         twin = module_type(smaller)
     for name, buffer in twin.named_buffers():
         owner, _, leaf = name.rpartition(".")

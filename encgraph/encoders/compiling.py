@@ -76,8 +76,3 @@ def _compile_fused(blocks: Sequence[Any]) -> None:
 
     for block in blocks:
         block.forward = MethodType(forward, block)
-
-
-def compilations() -> int:
-    """Graphs compiled in this process so far."""
-    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])

@@ -30,7 +30,7 @@ class UncachedRotary(nn.Module):
 
     def __init__(self, stock: Any) -> None:
         super().__init__()
-        self.stock = stock
+        self.stock = faces.replaced(stock, "rope_embeddings")
         self.patch: int = stock.config.patch_size
 
     def forward(self, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,8 @@ def _centers(count: int, device: torch.device) -> Tensor:
 
 def uncached(module: Any) -> Any:
     """Face of a DINOv3 module whose rotary positions come from no cache."""
-    return faces.with_children(module, {"rope_embeddings": UncachedRotary(module.rope_embeddings)})
+    rotary = UncachedRotary(module.rope_embeddings)
+    return faces.unaltered(faces.with_children(module, {"rope_embeddings": rotary}), module)
 
 
 def config2_of(size: EncoderSize) -> Dinov2Config:

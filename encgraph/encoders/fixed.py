@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -119,14 +119,13 @@ class Fixed:
         self._weight = rows.weight_of(module)
         self.slot, self.name = slot, name
         self._module, self._run, self._make_face = module, run, face
-        self._face = face(module)
-        self._eager = module if eager_forward == "stock" else self._face
+        self._face = faces.Face(module, face)
+        self._eager = faces.Face(module, faces.itself) if eager_forward == "stock" else self._face
 
     @property
     def module(self) -> nn.Module:
         """The module itself."""
-        module: nn.Module = self._module
-        return module
+        return cast(nn.Module, self._module)
 
     @property
     def spec(self) -> EncoderSpec:
@@ -188,8 +187,9 @@ class Fixed:
 
     def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
         """Allocate zeroed slots, (M, *shape), as many as the token budget holds."""
-        slots = capacity.tokens // self.slot.rows
-        return {"pixels": torch.zeros(slots, *self.slot.shape, device=device, dtype=dtype)}
+        self._face.now()
+        shape = capacity.tokens // self.slot.rows, *self.slot.shape
+        return {"pixels": torch.zeros(shape, device=device, dtype=dtype)}
 
     @torch.no_grad()
     def fill(self, buffers: Buffers, inputs: Sequence[Input]) -> None:
@@ -211,7 +211,7 @@ class Fixed:
     def forward(self, buffers: Buffers, capacity: Capacity) -> EncoderOutput:
         """Encode all slots: packed rows; those past the real ones are finite and meaningless."""
         assert len(buffers["pixels"]) == capacity.tokens // self.slot.rows, capacity
-        made = self._packed(self._run(self._face, buffers["pixels"]))
+        made = self._packed(self._run(self._face.now(), buffers["pixels"]))
         count = self.spec.rows(capacity)
         main, *extra = (rows.lengthened(tensor, count) for tensor in made.tensors)
         return EncoderOutput(main=main, extra=tuple(extra))
@@ -229,12 +229,12 @@ class Fixed:
         items = [self._item(self._slots(value.pixels), 0) for value in inputs]
         pixels_N = self._weight.new_empty(sum(i.segments for i in items), *self.slot.shape)
         self._copy(pixels_N, inputs)
-        made = self._packed(self._run(self._eager, pixels_N))
+        made = self._packed(self._run(self._eager.now(), pixels_N))
         return packed.cut(made, [self.spec.rows(item) for item in items])
 
     def stock(self) -> "Fixed":
         """The same weights with the untouched module as `eager`."""
-        return self._like(self._module)
+        return self if self._make_face is faces.itself else self._like(self._module)
 
     def oracle(self) -> "Fixed":
         """A float32 copy of the weights with the untouched module as `eager`."""

@@ -16,24 +16,23 @@ from torch import Tensor
 from encgraph.encoders import compiling
 from encgraph.encoders import metadata as metadatas
 
-Front = Callable[[Tensor, int, int], tuple[Tensor, Tensor, Tensor, Tensor]]
+Front = Callable[[Any, Tensor, int, int], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
-def compiled(tower: Any, *, side: int, merge: int) -> Front:
+def compiled(*, side: int, merge: int) -> Front:
     """Compile the front of a tower, once for all capacities.
 
     Args:
-        tower: With `pos_embed` and `rotary_pos_emb`, whose tensors are read at every run.
         side: Side of its position table.
         merge: Patches a token along each side.
 
     Returns:
-        A function of grids (M + 1, 3), patches and segments; see `positions`.
+        A function of a tower, grids (M + 1, 3), patches and segments; see `positions`.
     """
     run = torch.compile(positions, dynamic=True, fullgraph=True, backend=compiling.BACKEND)
 
     def front(
-        grid_M13: Tensor, patches: int, segments: int
+        tower: Any, grid_M13: Tensor, patches: int, segments: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         made: tuple[Tensor, Tensor, Tensor, Tensor] = run(
             tower, grid_M13.detach(), patches=patches, segments=segments, side=side, merge=merge
@@ -49,7 +48,7 @@ def positions(
     """Position rows (P, H) in the table's dtype, cosines and sines (P, D), int32 offsets (S + 1,).
 
     Args:
-        tower: As for `compiled`.
+        tower: With `pos_embed` and `rotary_pos_emb`, whose tensors are read at every run.
         grid_M13: As for `metadata.build`.
         patches: Rows P.
         segments: Segment slots S.

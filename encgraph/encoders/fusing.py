@@ -66,9 +66,14 @@ def unfit(blocks: Iterable[Any]) -> str | None:
         name = type(block).__name__
         if name not in FITTING or not type(block).__module__.startswith("transformers."):
             return f"a block must be one of {FITTING}, got {name}"
-        hooked = next((n for n, m in block.named_modules() if m._forward_hooks), None)
-        if hooked is not None:
-            return f"{hooked or name!r} has forward hooks, which this body might pass by"
+        for part, module in block.named_modules():
+            if module._forward_hooks or module._forward_pre_hooks:
+                return f"{part or name!r} has forward hooks, which this body might pass by"
+            if "forward" in vars(module):
+                return f"{part or name!r} has a forward of its own, which this body might pass by"
+        for part in (block.attn, block.mlp):
+            if not type(part).__module__.startswith("transformers."):
+                return f"{type(part).__name__} runs in it, which this body would pass by"
     return None
 
 

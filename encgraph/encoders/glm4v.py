@@ -31,7 +31,8 @@ class SidesEmbeddings(nn.Module):
 
     def __init__(self, embeddings: Any) -> None:
         super().__init__()
-        self.position_embedding = embeddings.position_embedding
+        table = faces.replaced(embeddings, "embeddings").position_embedding
+        self.position_embedding = faces.replaced(table, "embeddings.position_embedding")
         self.mode = embeddings.interpolated_method
 
     def forward(
@@ -100,8 +101,8 @@ class Glm4v(PackedTower):
             source=f"saved model {name!r}",
         )
 
-    def _second_face(self, attention: str) -> Any:
-        shown = super()._second_face(attention)
+    def _second_face(self, module: Any) -> Any:
+        shown = super()._second_face(module)
         return faces.with_children(shown, {"embeddings": SidesEmbeddings(shown.embeddings)})
 
     def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Tensor]:

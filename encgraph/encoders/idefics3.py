@@ -57,7 +57,7 @@ class FullTileEmbeddings(nn.Module):
 
     def __init__(self, stock: Any) -> None:
         super().__init__()
-        self.stock = stock
+        self.stock = faces.replaced(stock, "vision_model.embeddings")
 
     def forward(self, pixel_values: Tensor, patch_attention_mask: Tensor) -> Tensor:
         """Embed (N, 3, S, S) as (N, P, H); the mask is not read."""
@@ -74,8 +74,8 @@ class FullTileEmbeddings(nn.Module):
 
 def _positions(count: int, side: int, device: torch.device) -> Tensor:
     """Row of a table of `side` for each of `count` patches, rounded as the stock tower rounds."""
-    step = 1.0 / torch.full((), count, device=device)
-    bounds = torch.arange(1 / side, 1.0, 1 / side, device=device)
+    step = 1.0 / torch.full((), count, device=device, dtype=torch.float32)
+    bounds = torch.arange(1 / side, 1.0, 1 / side, device=device, dtype=torch.float32)
     at = torch.arange(count, device=device, dtype=torch.float32) * step
     return torch.bucketize(at.clamp(max=1.0 - 1e-6), bounds, right=True)
 
@@ -85,9 +85,8 @@ def full_tiles(module: Any) -> Any:
     AttentionInterface.register(UNMASKED, _unmasked)
     tower = faces.with_attention(module.vision_model, UNMASKED)
     embeddings = FullTileEmbeddings(module.vision_model.embeddings)
-    return faces.with_children(
-        module, {"vision_model": faces.with_children(tower, {"embeddings": embeddings})}
-    )
+    tower = faces.with_children(tower, {"embeddings": embeddings})
+    return faces.unaltered(faces.with_children(module, {"vision_model": tower}), module)
 
 
 def _unmasked(
@@ -156,7 +155,7 @@ def size_of(config: Any, files: saved.Files) -> EncoderSize:
     processor = files.processor()
     if processor.get("do_image_splitting") is False:
         return size
-    return replace(size, rule=tiles.cut(size.rule, "edge_tiles", _along_an_edge(processor)))
+    return replace(size, rule=tiles.tiled(size.rule, "edge_tiles", _along_an_edge(processor)))
 
 
 def _along_an_edge(processor: Mapping[str, Any]) -> int:

@@ -47,7 +47,8 @@ def synthetic(
     for one in wanted:
         known = one if isinstance(one, Item) else sizes.item(one, size.rule)
         shape = (known.patches, size.patch_width)
-        values = torch.rand(shape, generator=generator, device=device) * 2 - 1
+        drawn = torch.rand(shape, generator=generator, device=device, dtype=torch.float32)
+        values = drawn * 2 - 1
         grid = one if isinstance(one, Grid) else grid_of(one, size.rule)
         made.append(Input(item=known, pixels=_in_dtype(values, dtype), grid=grid))
     return made
@@ -99,9 +100,13 @@ def from_files(
         dtype: Of the pixels; uint8 leaves them unnormalised, for the device to do.
 
     Raises:
-        ValueError: If a file cannot be read as an image, or is over the processor's aspect ratio
+        ValueError: If paths is a single one, a file cannot be read as an image, or is over the processor's aspect ratio
             (names the file), or the family has no processor here.
     """
+    require(
+        not isinstance(paths, str | Path),
+        f"paths must be a list of image files, got {str(paths)!r}; put one into a list",
+    )
     reader = readers.named(size.family, size.rule, raw=dtype == torch.uint8)
     made = []
     for path in paths:

@@ -89,7 +89,7 @@ def size_of(config: InternVLConfig, files: saved.Files) -> EncoderSize:
         prefix=1,
     )
     most = files.processor().get("max_patches", tiles.RATIO_TILES)
-    return replace(size, rule=tiles.cut(size.rule, "ratio_tiles", most))
+    return replace(size, rule=tiles.tiled(size.rule, "ratio_tiles", most))
 
 
 FAMILY = FixedFamily(

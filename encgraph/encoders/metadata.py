@@ -188,7 +188,7 @@ def host_offsets(grids: Sequence[Grid], segments: int = 0) -> Tensor:
         start, frame = offsets[-1], grid.h * grid.w
         offsets += (start + frame * (step + 1) for step in range(grid.t))
     offsets += [offsets[-1]] * (segments + 1 - len(offsets))
-    return torch.tensor(offsets, dtype=torch.int32)
+    return torch.tensor(offsets, dtype=torch.int32, device="cpu")
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -211,8 +211,9 @@ def copy_into(buffer: Tensor, values: Tensor) -> None:
 @lru_cache(maxsize=256)
 def _of_grid(height: int, width: int, side: int, merge: int) -> tuple[Tensor, Tensor, Tensor]:
     """Interpolation indices and weights and positions of one frame, on the host."""
-    within_P = torch.arange(height * width, dtype=torch.int32)
-    position_PL = _unmerge(within_P, torch.tensor(width // merge, dtype=torch.int32), merge)
-    sides_L = torch.tensor([height, width], dtype=torch.int32)
+    within_P = torch.arange(height * width, dtype=torch.int32, device="cpu")
+    blocks = torch.tensor(width // merge, dtype=torch.int32, device="cpu")
+    position_PL = _unmerge(within_P, blocks, merge)
+    sides_L = torch.tensor([height, width], dtype=torch.int32, device="cpu")
     indices_P4, weights_P4 = _interpolate(position_PL, sides_L, side)
     return indices_P4, weights_P4, position_PL

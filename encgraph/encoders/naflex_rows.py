@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from encgraph.encoders import faces
+
 
 class NaFlexEmbeddings(nn.Module):
     """Patch embeddings, and positions interpolated to each item's shape in static shapes."""
 
     def __init__(self, stock: Any) -> None:
         super().__init__()
-        self.stock = stock
+        self.stock = faces.replaced(stock, "embeddings")
+        faces.replaced(stock.position_embedding, "embeddings.position_embedding")
 
     def forward(self, pixels_MLK: Tensor, shapes_M2: Tensor) -> Tensor:
         """Embed as (M, L, H); padding rows get the position of a legal patch."""
@@ -26,6 +29,12 @@ class NaFlexEmbeddings(nn.Module):
         dtype = self.stock.patch_embedding.weight.dtype
         embedded: Tensor = self.stock.patch_embedding(pixels_MLK.to(dtype)) + positions
         return embedded
+
+
+def interpolated(module: Any) -> Any:
+    """Face of a `Siglip2VisionModel` with these embeddings."""
+    embeddings = NaFlexEmbeddings(module.embeddings)
+    return faces.unaltered(faces.with_children(module, {"embeddings": embeddings}), module)
 
 
 def resize_weights(shapes_M2: Tensor, length: int, *, side: int) -> Tensor:

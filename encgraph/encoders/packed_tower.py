@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from encgraph.attention import choose
-from encgraph.encoders import compiling, packed, pixels, rows, saved, towers
+from encgraph.encoders import compiling, faces, packed, pixels, rows, saved, towers
 from encgraph.encoders import metadata as metadatas
 from encgraph.encoders.packed_family import PackedFamily
 from encgraph.encoders.protocol import Buffers, EncoderOutput, EncoderSpec, Input, Switches
@@ -68,20 +68,16 @@ class PackedTower(PackedFamily):
                 blocks cannot be fused.
         """
         packed.check_switches(metadata=metadata, eager_forward=eager_forward, fill_rule=fill_rule)
-        self._module, self._weight = module, self._patch_weight(module)
-        weight = self._weight
-        chosen = choose.named(attention, device=weight.device, dtype=weight.dtype)
-        registered = choose.register(chosen)
+        self._module = module
+        chosen = choose.named(attention, device=self._weight.device, dtype=self._weight.dtype)
+        self._registered = choose.register(chosen)
         self.size, self.name, self.attention = size, name or size.name, chosen.name
         self.normalisation = pixels.NORMALISATIONS.get(size.family)
         self._takes = packed.Takes.of(size)
         self._metadata, self._eager, self._fill = metadata, eager_forward, fill_rule
-        self._attention_slab = attention_slab
         require(compiled or not fused, "fused needs compiled=True, got compiled=False")
-        self._face, self._compiled, self._fused = self._second_face(registered), compiled, fused
-        if compiled:
-            compiling.compile_blocks(self._repeated(self._face), fused=fused)
-        self._captured = self._captured_face()
+        self._attention_slab, self._compiled, self._fused = attention_slab, compiled, fused
+        self._faces = faces.Face(module, self._make_faces)
 
     @classmethod
     def load(
@@ -115,20 +111,25 @@ class PackedTower(PackedFamily):
         """Host numbers the face is given, from the longest segment."""
         return {"max_seqlen": longest}
 
-    def _patch_weight(self, module: Any) -> Tensor:
-        weight: Tensor = module.patch_embed.proj.weight
-        return weight
+    @property
+    def _weight(self) -> Tensor:
+        return cast(Tensor, self._module.patch_embed.proj.weight)
 
-    def _second_face(self, attention: str) -> Any:
-        return towers.face(self._module, attention=attention)
+    def _make_faces(self, module: Any) -> towers.Faces:
+        face = faces.unaltered(self._second_face(module), module)
+        if self._compiled:
+            compiling.compile_blocks(self._repeated(face), fused=self._fused)
+        return towers.Faces(eager=face, captured=self._captured_face(face))
+
+    def _second_face(self, module: Any) -> Any:
+        return towers.face(module, attention=self._registered)
 
     def _repeated(self, face: Any) -> Iterable[Any]:
         """The blocks of a face, all of one class."""
-        blocks: Iterable[Any] = face.blocks
-        return blocks
+        return cast(Iterable[Any], face.blocks)
 
-    def _captured_face(self) -> Any:
-        return self._face
+    def _captured_face(self, face: Any) -> Any:
+        return face
 
     def _run(self, face: Any, pixels_PK: Tensor, given: dict[str, Any]) -> EncoderOutput:
         return self._output(face(pixels_PK, grid_thw=None, **given))
@@ -143,8 +144,7 @@ class PackedTower(PackedFamily):
     @property
     def module(self) -> torch.nn.Module:
         """The tower itself."""
-        module: torch.nn.Module = self._module
-        return module
+        return cast(torch.nn.Module, self._module)
 
     @property
     def spec(self) -> EncoderSpec:
@@ -163,6 +163,7 @@ class PackedTower(PackedFamily):
 
     def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
         """Allocate static inputs, zeros and unused grids; leading dimensions grow with capacity."""
+        self._faces.now()
         rows = capacity.patches
         made = {"pixels": torch.zeros(rows, self.size.patch_width, device=device, dtype=dtype)}
         if self._attention_slab:
@@ -232,7 +233,7 @@ class PackedTower(PackedFamily):
         if self._attention_slab:
             given["attention_output"] = self._cleared(buffers["attention"])
         limits = self._limits(capacity.longest_segment)
-        return self._run(self._captured, pixels_PK, {**given, **limits})
+        return self._run(self._faces.now().captured, pixels_PK, {**given, **limits})
 
     def _cleared(self, attention_PH: Tensor) -> Tensor:
         """The slab without what an earlier batch left in rows that attention will not write.
@@ -259,16 +260,15 @@ class PackedTower(PackedFamily):
         pixels_TK = self._weight.new_empty(total, self.size.patch_width)
         self._copy_pixels(pixels_TK, inputs)
         grids = [value.grid for value in inputs]
-        run = self._run_stock if self._eager == "stock" else self._run_varlen
-        tokens = [len(value.pixels) // self.size.rule.merge_area for value in inputs]
-        return packed.cut(run(pixels_TK, grids), tokens)
+        made = (self._run_stock if self._eager == "stock" else self._run_varlen)(pixels_TK, grids)
+        return packed.cut(made, [len(v.pixels) // self.size.rule.merge_area for v in inputs])
 
     def _run_varlen(self, pixels_TK: Tensor, grids: Sequence[Grid]) -> EncoderOutput:
         given: dict[str, Any] = self._eager_arguments(grids)
         # All rows are real, so attention fills every row of a scratch tensor that blocks share.
         given["attention_output"] = pixels_TK.new_empty(len(pixels_TK), self.size.hidden)
         limits = self._limits(max(grid.h * grid.w for grid in grids))
-        return self._run(self._face, pixels_TK, {**given, **limits})
+        return self._run(self._faces.now().eager, pixels_TK, {**given, **limits})
 
     def _eager_arguments(self, grids: Sequence[Grid]) -> dict[str, Tensor]:
         """What the face is given for exactly these grids: on the device, as a graph would have it."""

@@ -37,8 +37,10 @@ class Normalisation:
 
     def affine(self, shape: tuple[int, ...], device: torch.device) -> "Affine":
         """Factors of one item's row or slot of this shape, channels outermost, on a device."""
-        scale = torch.tensor([1 / (LEVELS * std) for std in self.std])
-        shift = torch.tensor([-mean / std for mean, std in zip(self.mean, self.std, strict=True)])
+        factors = [
+            (1 / (LEVELS * std), -mean / std) for mean, std in zip(self.mean, self.std, strict=True)
+        ]
+        scale, shift = torch.tensor(factors, dtype=torch.float32, device="cpu").unbind(1)
         if len(shape) == 1:
             each = shape[0] // len(self.mean)
             scale, shift = scale.repeat_interleave(each), shift.repeat_interleave(each)

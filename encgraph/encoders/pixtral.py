@@ -73,21 +73,21 @@ class Pixtral(PackedTower):
             source=f"saved model {name!r}",
         )
 
-    def _patch_weight(self, module: Any) -> Tensor:
-        weight: Tensor = module.patch_conv.weight
+    @property
+    def _weight(self) -> Tensor:
+        weight: Tensor = self._module.patch_conv.weight
         return weight
 
-    def _second_face(self, attention: str) -> Any:
-        tower = self._module
-        config = towers.attention_config(tower.config, attention)
+    def _second_face(self, module: Any) -> Any:
+        config = towers.attention_config(module.config, self._registered)
         layers = nn.ModuleList(
-            towers.with_config(layer, "attention", config) for layer in tower.transformer.layers
+            towers.with_config(layer, "attention", config) for layer in module.transformer.layers
         )
         return faces.with_children(
-            tower,
+            module,
             {
-                "patch_conv": towers.LinearPatchEmbed(tower.patch_conv),
-                "transformer": faces.with_children(tower.transformer, {"layers": layers}),
+                "patch_conv": towers.LinearPatchEmbed(module.patch_conv),
+                "transformer": faces.with_children(module.transformer, {"layers": layers}),
             },
         )
 

@@ -10,7 +10,7 @@ width, S segments.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict
 
 import torch
@@ -44,11 +44,6 @@ class Input:
     """The item's own tensor, on any device: packed towers take (patches, patch width) in merge-block
     order, fixed ones (channels, height, width), audio (mels, frames), text ids (length,)."""
     grid: Grid
-
-    def in_dtype(self, dtype: torch.dtype) -> "Input":
-        """The same with float pixels in a dtype; token ids stay as they are."""
-        floats = self.pixels.is_floating_point()
-        return replace(self, pixels=self.pixels.to(dtype)) if floats else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -41,6 +41,9 @@ class QwenVL(PackedTower):
         "num_position_embeddings": 1,
     }
 
+    _tables: tuple[Tensor, Tensor]
+    _tables_of: tuple[object, ...] = ()
+
     @classmethod
     def config(cls, size: EncoderSize) -> Qwen3VLVisionConfig:
         """Config of transformers for a size."""
@@ -81,17 +84,19 @@ class QwenVL(PackedTower):
     def _output(self, made: Any) -> EncoderOutput:
         return EncoderOutput(main=made.pooler_output, extra=tuple(made.deepstack_features))
 
-    def _captured_face(self) -> Any:
+    def _captured_face(self, face: Any) -> Any:
         ready = self._metadata == "host" or self._fused
-        return towers.with_ready_positions(self._face) if ready else self._face
+        return towers.with_ready_positions(face) if ready else face
 
     @cached_property
     def _front(self) -> fronts.Front:
-        return fronts.compiled(self._face, side=self.size.position_side, merge=self.size.rule.merge)
+        return fronts.compiled(side=self.size.position_side, merge=self.size.rule.merge)
 
     def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Any]:
         if self._fused:
-            rows_PH, cos_PD, sin_PD, offsets_S1 = self._front(grid_M13, patches, segments)
+            rows_PH, cos_PD, sin_PD, offsets_S1 = self._front(
+                self._faces.now().eager, grid_M13, patches, segments
+            )
             ready = {"positions": rows_PH, "cos": cos_PD, "sin": sin_PD, "offsets": offsets_S1}
             return towers.ready_arguments(ready)
         made = metadatas.build(
@@ -112,7 +117,9 @@ class QwenVL(PackedTower):
         rows, hidden = capacity.patches, self.size.hidden
         made = {"positions": torch.zeros(rows, hidden, device=device, dtype=dtype)}
         for name in ("cos", "sin"):
-            made[name] = torch.zeros(rows, hidden // self.size.heads, device=device)
+            made[name] = torch.zeros(
+                rows, hidden // self.size.heads, device=device, dtype=torch.float32
+            )
         made["offsets"] = torch.zeros(capacity.segments + 1, device=device, dtype=torch.int32)
         return made
 
@@ -154,10 +161,18 @@ class QwenVL(PackedTower):
         for name, values in made.items():
             buffers[name][: len(values)].copy_(values)
 
-    @cached_property
+    @property
     def _rotary_tables(self) -> tuple[Tensor, Tensor]:
-        """Cos and sin of every position along one side, (positions, D / 4)."""
-        positions = torch.arange(LONGEST_SIDE, device=self._weight.device)
-        cos, sin = self._module.rotary_pos_emb(self._weight, positions[:, None].expand(-1, 2))
-        quarter = cos.shape[1] // 4
-        return cos[:, :quarter].contiguous(), sin[:, :quarter].contiguous()
+        """Cos and sin of every position along one side, (positions, D / 4).
+
+        Made again where the tower's rotary embedding, or a buffer bound in it, is another.
+        """
+        rotary = self._module.rotary_pos_emb
+        made_of = (rotary, *rotary.buffers())
+        if list(map(id, self._tables_of)) != list(map(id, made_of)):
+            positions = torch.arange(LONGEST_SIDE, device=self._weight.device)
+            cos, sin = rotary(self._weight, positions[:, None].expand(-1, 2))
+            quarter = cos.shape[1] // 4
+            self._tables = cos[:, :quarter].contiguous(), sin[:, :quarter].contiguous()
+            self._tables_of = made_of
+        return self._tables

@@ -46,4 +46,6 @@ def sample(item: Item, size: EncoderSize, *, generator: torch.Generator) -> Inpu
 
 
 def _even(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator, device=generator.device) * 2 - 1
+    device = generator.device
+    drawn = torch.rand(shape, generator=generator, device=device, dtype=torch.float32)
+    return drawn * 2 - 1

@@ -90,10 +90,11 @@ class Files:
 
         Args:
             part: "image_processor" or "video_processor". Newer releases of transformers keep both in
-                one file, which goes before a file of the part's own.
+                one file, which goes before a file of the part's own. Clips without either are
+                processed by what the images' file says, as transformers does.
         """
         whole: dict[str, Any] = self._read("processor_config.json").get(part) or {}
-        return whole or self._read(OWN_FILE[part])
+        return whole or self._read(OWN_FILE[part]) or self._read(OWN_FILE["image_processor"])
 
     def _read(self, file: str) -> dict[str, Any]:
         found = self.find(file)

@@ -55,16 +55,18 @@ class NaFlex:
         self.size, self.name = size, name or size.name
         self.length = size.rule.max_pixels // size.rule.patch**2
         self._module, self._eager = module, eager_forward
-        self._weight = module.embeddings.patch_embedding.weight
-        self._face = faces.with_children(
-            module, {"embeddings": naflex_rows.NaFlexEmbeddings(module.embeddings)}
-        )
+        self._face = faces.Face(module, naflex_rows.interpolated)
 
     @property
     def module(self) -> nn.Module:
         """The tower itself."""
         module: nn.Module = self._module
         return module
+
+    @property
+    def _weight(self) -> Tensor:
+        weight: Tensor = self._module.embeddings.patch_embedding.weight
+        return weight
 
     @property
     def spec(self) -> EncoderSpec:
@@ -115,8 +117,8 @@ class NaFlex:
 
     def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
         """Allocate zeroed patches (M, L, K) and shapes (M, 2) of one patch."""
-        items = capacity.items
-        width = self.size.patch_width
+        self._face.now()
+        items, width = capacity.items, self.size.patch_width
         return {
             "pixels": torch.zeros(items, self.length, width, device=device, dtype=dtype),
             "shapes": torch.ones(items, 2, device=device, dtype=torch.int64),
@@ -137,14 +139,15 @@ class NaFlex:
             slot[: len(value.pixels)].copy_(value.pixels, non_blocking=True)
         pixels_MLK[len(inputs) :, :1].zero_()
         shapes = [(value.grid.h, value.grid.w) for value in inputs]
-        copy_into(shapes_M2, torch.tensor(shapes + [(1, 1)] * (most - len(shapes))))
+        shapes += [(1, 1)] * (most - len(shapes))
+        copy_into(shapes_M2, torch.tensor(shapes, device="cpu"))
 
     @torch.no_grad()
     def forward(self, buffers: Buffers, capacity: Capacity) -> EncoderOutput:
         """Encode all slots: pooled vectors, or patches packed from row 0."""
         pixels_MLK, shapes_M2 = buffers["pixels"], buffers["shapes"]
         assert len(pixels_MLK) == capacity.items, capacity
-        made = self._run(self._face, pixels_MLK, shapes_M2)
+        made = self._run(self._face.now(), pixels_MLK, shapes_M2)
         if not self.size.rule.pooled:
             made = naflex_rows.compacted(made, shapes_M2, capacity.tokens)
         return EncoderOutput(main=rows.lengthened(made, self.spec.rows(capacity)))
@@ -163,11 +166,13 @@ class NaFlex:
         pixels_NLK = self._weight.new_zeros(len(inputs), longest, self.size.patch_width)
         for row, value in zip(pixels_NLK, inputs, strict=True):
             row[: len(value.pixels)].copy_(value.pixels, non_blocking=True)
-        shapes = torch.tensor([(value.grid.h, value.grid.w) for value in inputs])
+        shapes = torch.tensor([(v.grid.h, v.grid.w) for v in inputs], device="cpu")
         shapes_N2 = torch.empty_like(shapes, device=self._weight.device)
         copy_into(shapes_N2, shapes)
-        run = self._run_stock if self._eager == "stock" else self._run
-        made = run(self._module if self._eager == "stock" else self._face, pixels_NLK, shapes_N2)
+        if self._eager == "stock":
+            made = self._run_stock(self._module, pixels_NLK, shapes_N2)
+        else:
+            made = self._run(self._face.now(), pixels_NLK, shapes_N2)
         if self.size.rule.pooled:
             return packed.cut(EncoderOutput(main=made), [1] * len(inputs))
         kept = [row[: len(value.pixels)] for row, value in zip(made, inputs, strict=True)]

@@ -73,7 +73,8 @@ class PackedText:
         self.size, self.name, self.attention = size, name or size.name, chosen.name
         self.pooling, self.normalized = pooling, normalized
         self._module, self._positions, self._eager = module, positions, eager_forward
-        self._face = faces.with_attention(module, text_attention.register(chosen))
+        registered = text_attention.register(chosen)
+        self._face = faces.Face(module, lambda module: faces.with_attention(module, registered))
 
     @property
     def module(self) -> nn.Module:
@@ -143,6 +144,7 @@ class PackedText:
 
     def buffers(self, capacity: Capacity, device: torch.device, dtype: torch.dtype) -> Buffers:
         """Allocate zeroed token ids (P,), lengths (M + 1,), the last always 0, and attention rows."""
+        self._face.now()
         return {
             "ids": torch.zeros(capacity.patches, device=device, dtype=torch.int64),
             "lengths": torch.zeros(capacity.items + 1, device=device, dtype=torch.int32),
@@ -168,7 +170,7 @@ class PackedText:
         )
         rows.copy_ends(ids_P, [value.pixels for value in inputs])
         lengths += [0] * (len(lengths_M1) - len(lengths))
-        copy_into(lengths_M1, torch.tensor(lengths, dtype=torch.int32))
+        copy_into(lengths_M1, torch.tensor(lengths, dtype=torch.int32, device="cpu"))
 
     @torch.no_grad()
     def forward(self, buffers: Buffers, capacity: Capacity) -> EncoderOutput:
@@ -216,7 +218,7 @@ class PackedText:
         )
 
     def _run(self, where: Segmented, longest: int, attention: Tensor) -> Tensor:
-        made = self._face(
+        made = self._face.now()(
             input_ids=where.ids_P[None],
             position_ids=self._positions(self._module, where)[None],
             cu_seq_lens_q=where.offsets_M1,
@@ -233,7 +235,7 @@ class PackedText:
         ids_P = torch.empty(sum(lengths), device=device, dtype=torch.int64)
         rows.copy_ends(ids_P, [value.pixels for value in inputs])
         lengths_M1 = torch.zeros(len(lengths) + 1, device=device, dtype=torch.int32)
-        copy_into(lengths_M1, torch.tensor([*lengths, 0], dtype=torch.int32))
+        copy_into(lengths_M1, torch.tensor([*lengths, 0], dtype=torch.int32, device="cpu"))
         where = segmented(ids_P, lengths_M1)
         scratch = self._weight.new_empty(len(ids_P), self.size.hidden)
         return pooled_rows(self._run(where, max(lengths), scratch), where, self.pooling)

@@ -6,7 +6,7 @@ parameter bound anew is seen through both.
 """
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -14,6 +14,14 @@ from torch.nn.functional import linear
 from encgraph.encoders import faces
 from encgraph.encoders.metadata import Metadata
 from encgraph.encoders.protocol import Buffers
+
+
+class Faces(NamedTuple):
+    """What of a tower is run in its place."""
+
+    eager: Any
+    captured: Any
+    """May be given positions ready made."""
 
 
 class LinearPatchEmbed(nn.Module):
@@ -24,6 +32,7 @@ class LinearPatchEmbed(nn.Module):
 
     def __init__(self, proj: nn.Conv2d | nn.Conv3d) -> None:
         super().__init__()
+        faces.replaced(proj, "patch_embed.proj")
         if not proj.weight.is_contiguous():
             raise ValueError(
                 f"the patch embedding's weight must be contiguous, got strides "
@@ -63,7 +72,7 @@ def face(tower: Any, *, attention: str) -> Any:
     """
     config = attention_config(tower.config, attention)
     blocks = nn.ModuleList(with_config(block, "attn", config) for block in tower.blocks)
-    embed = LinearPatchEmbed(tower.patch_embed.proj)
+    embed = LinearPatchEmbed(faces.replaced(tower.patch_embed, "patch_embed").proj)
     shown = faces.with_children(tower, {"patch_embed": embed, "blocks": blocks})
     shown.config = config
     return shown

@@ -6,13 +6,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from encgraph.encoders.fixed import Fixed, Slot
+from encgraph.encoders.fixed import Fixed, Run, Slot
 from encgraph.errors import require
 from encgraph.records import Modality
 from encgraph.sizes import Grid, TokenRule
 
-Call = Callable[[Any, Tensor], Any]
+BatchCall = Callable[[Any, Tensor], Any]
 """Runs a module on a batch and returns a tensor, or several, batch first."""
+
+
+ONE_SHAPE = 1e-5
+"""Relative distance that counts as the same rows in batches of one shape, where a dtype rounds finer;
+else its rounding."""
+ANOTHER_PLACE = 0.05
+"""The same in another place of a batch of another shape, so by other kernels: a deep module in bfloat16
+is some percent apart."""
+SMALLEST = 1e-6
+"""Distance that counts as none, for rows of zeros."""
 
 
 def call(module: Any, pixels: Tensor) -> Any:
@@ -35,11 +45,11 @@ def fixed(
     example: Tensor,
     *,
     name: str = "",
-    run: Call = call,
+    run: BatchCall = call,
     modality: Modality = Modality.IMAGE,
     most: int = 1,
 ) -> Fixed:
-    """Make an encoder of a module; it is run three times to learn its output.
+    """Make an encoder of a module; it is run six times to learn its output.
 
     Args:
         module: In eval mode, on its device, called with a batch of items of one shape.
@@ -55,8 +65,8 @@ def fixed(
         An encoder of rows: of (N, W) outputs 1 an item, of (N, R, W) R, of (N, W, h, w) maps h x w.
 
     Raises:
-        ValueError: If an output is not batch first, outputs differ in rows, or an item's rows depend
-            on the others in its batch.
+        ValueError: If an output is not batch first, outputs differ in rows, an item's rows depend
+            on the others in its batch, or the example's are not finite.
 
     >>> encoder = fixed(nn.Linear(3, 5).eval(), torch.zeros(3))
     >>> encoder.spec.widths, encoder.slot.rows
@@ -88,21 +98,62 @@ def fixed(
 
 
 @torch.no_grad()
-def _probe(module: nn.Module, example: Tensor, rows: Callable[..., Sequence[Tensor]]) -> Any:
-    """Rows of the example, and a proof that they are the same beside another item."""
+def _probe(module: nn.Module, example: Tensor, rows: Run) -> Sequence[Tensor]:
+    """Rows of the example, and a proof that no item's rows depend on another's.
+
+    Batches of one shape run the same kernels, so what rows differ by there is another item's doing,
+    whatever their dtype; only beside none at all do they round otherwise.
+    """
     weight = next(module.parameters(), example)
     one = example[None].to(weight.device, weight.dtype)
-    alone = rows(module, one)
-    for other in (torch.zeros_like(one), -one):
-        beside = rows(module, torch.cat((one, other)))
-        for mine, true in zip(beside, alone, strict=True):
-            gap = torch.linalg.vector_norm((mine[:1] - true).float())
-            require(
-                bool(gap <= 0.05 * torch.linalg.vector_norm(true.float()) + 1e-6),
-                "an item's rows must not depend on the others in its batch, but here they do; "
-                "a module that mixes items cannot share a replay between them",
-            )
+    # Positive, since many modules take logarithms or roots.
+    drawn = torch.rand(one.shape, generator=torch.Generator().manual_seed(0), device="cpu")
+    noise = drawn.to(weight.device, weight.dtype)
+
+    def ends(other: Tensor) -> Sequence[Tensor]:
+        """Rows of two items with another between them: it may leak either way."""
+        return [made[::2] for made in rows(module, torch.cat((one, other, noise)))]
+
+    alone, twice = rows(module, one), rows(module, torch.cat((one, one, noise)))
+    calm = [made[::2] for made in twice]
+    require(
+        all(bool(made.isfinite().any()) for made in calm),
+        "the rows of an example must be finite, but here they are not; give another example",
+    )
+    for place in (0, 1):
+        mine = [made[place : place + 1] for made in twice]
+        _demand(mine, alone, "copies of itself", least=ANOTHER_PLACE)
+    for what, other in _neighbours(one, noise).items():
+        _demand(ends(other), calm, what, least=ONE_SHAPE)
     return alone
+
+
+def _neighbours(one: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    """Items that show a leak of any size: a scale of 1,000 what is small, NaN what is bounded.
+
+    No arithmetic on an item's own values alone meets a neighbour's NaN.
+    """
+    return {
+        "zeros": torch.zeros_like(one),
+        "its negative": -one,
+        "one 1,000 times as large": 1e3 * (one + noise),
+        "NaN": torch.full_like(one, torch.nan),
+    }
+
+
+def _demand(mine: Sequence[Tensor], true: Sequence[Tensor], what: str, *, least: float) -> None:
+    """Refuse rows that are not what they were; values that were not finite say nothing."""
+    for rows, before in zip(mine, true, strict=True):
+        rounding = torch.finfo(before.dtype).eps if before.is_floating_point() else 0.0
+        known = before.isfinite()
+        was, now = (made.double().where(known, 0.0) for made in (before, rows))
+        gap = torch.linalg.vector_norm(now - was, dim=(1, 2))
+        size = torch.linalg.vector_norm(was, dim=(1, 2))
+        require(
+            bool((gap <= max(least, rounding) * size + SMALLEST).all()),
+            f"an item's rows must not depend on the others in its batch, but beside {what} they do; "
+            "a module that mixes items cannot share a replay between them",
+        )
 
 
 def _rows(made: Any, batch: int) -> list[Tensor]:

@@ -5,13 +5,14 @@ trace by a stable `uid`.
 """
 
 from encgraph.figures.benches import (
-    ladder,
     latency_against_tokens,
     memory_by_strategy,
     regimes_compared,
     speedups,
 )
 from encgraph.figures.curves import bytes_by_capacity, floors, replay_cost, spread
+from encgraph.figures.families import speedup_by_encoder
+from encgraph.figures.ladders import ladder
 from encgraph.figures.latency import (
     jitter,
     latency_by_route_and_size,
@@ -21,8 +22,10 @@ from encgraph.figures.latency import (
 )
 from encgraph.figures.memory import memory_by_part
 from encgraph.figures.packings import bins_of_batch, budget_ruler
-from encgraph.figures.ranks import burst_loads, speedup_by_ranks
+from encgraph.figures.predictions import predicted_against_measured
+from encgraph.figures.ranks import burst_loads, gain_of_ranks, speedup_by_ranks
 from encgraph.figures.replays import fallback_reasons, fill
+from encgraph.figures.stages import capture_stages, first_token_stages
 from encgraph.figures.template import sourced
 from encgraph.figures.towers import kernels_by_kind
 from encgraph.figures.tradeoffs import (
@@ -41,9 +44,12 @@ __all__ = [
     "budgets_over_traffic",
     "burst_loads",
     "bytes_by_capacity",
+    "capture_stages",
     "fallback_reasons",
     "fill",
+    "first_token_stages",
     "floors",
+    "gain_of_ranks",
     "jitter",
     "kernels_by_kind",
     "ladder",
@@ -56,9 +62,11 @@ __all__ = [
     "memory_by_strategy",
     "optimality_gap",
     "padding_by_graphs",
+    "predicted_against_measured",
     "regimes_compared",
     "replay_cost",
     "sourced",
+    "speedup_by_encoder",
     "speedup_by_ranks",
     "speedup_by_size",
     "speedups",

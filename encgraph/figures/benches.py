@@ -1,68 +1,17 @@
-"""Draw a bench: strategies as a ladder, over size, by regime; their memory and their floors."""
+"""Draw a bench: strategies over size, by regime and request by request; their memory."""
 
+import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
 from encgraph import facts, readings
 from encgraph.errors import require
-from encgraph.figures import memory, template
-from encgraph.results import Latency, Measurement
+from encgraph.figures import memory, template, whiskers
+from encgraph.readings import RegimeLatency
+from encgraph.results import Measurement
 
 _MOST_POINTS = 400
-
-
-def ladder(lines: Sequence[Measurement], *, quantile: str = "mean") -> go.Figure:
-    """One bar a strategy, from stock eager to ours, each with its speed relative to stock eager.
-
-    A line behind the bars marks the arithmetic floor: the same work at the card's rate of matrix products.
-
-    Args:
-        lines: A bench.
-        quantile: What the bar shows: "mean", "p50", "p90", "p99" or "worst".
-
-    Raises:
-        ValueError: If no strategy's summary is on record, or the quantile is unknown.
-    """
-    found = readings.summaries(lines)
-    require(bool(found), "a ladder needs the summary of at least one strategy")
-    times = {name: _ms(m.latency, quantile) for name, m in found.items() if m.latency}
-    first = next(iter(times.values()))
-    bars = go.Bar(
-        uid="ladder",
-        orientation="h",
-        y=[template.label(name) for name in times],
-        x=list(times.values()),
-        text=[f"{ms:.1f} ms, {first / ms:.2f}{template.TIMES}" for ms in times.values()],
-        textposition="auto",
-        marker_color=[template.colour(name, place) for place, name in enumerate(times)],
-        hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
-    )
-    known = (m.numbers.get("arithmetic_floor_ms") for m in found.values())
-    floors = [ms for ms in known if ms is not None]
-    drawn = template.figure(bars, x=f"{quantile} wall time of a request, ms", y="")
-    if quantile == "mean" and floors:
-        drawn.add_vline(
-            x=min(floors),
-            line={"color": template.INK, "width": 1.5},
-            annotation_text="arithmetic floor",
-            annotation_position="top",
-            layer="below",
-        )
-    drawn.update_xaxes(rangemode="tozero").update_yaxes(autorange="reversed")
-    return drawn.update_layout(showlegend=False, height=150 + 38 * len(times))
-
-
-def _ms(latency: Latency, quantile: str) -> float:
-    values = {
-        "mean": latency.mean_ms,
-        "p50": latency.p50_ms,
-        "p90": latency.p90_ms,
-        "p99": latency.p99_ms,
-        "worst": latency.worst_ms,
-    }
-    require(quantile in values, f"quantile must be one of {list(values)}, got {quantile!r}")
-    return values[quantile]
 
 
 def latency_against_tokens(
@@ -79,9 +28,7 @@ def latency_against_tokens(
     """
     found = readings.requests(lines)
     require(bool(found), "latency against tokens needs requests with a latency and a load")
-    missing = sorted(set(strategies) - set(found))
-    require(not missing, f"strategies must be on record, {list(found)}, got {missing!r}")
-    names = list(strategies) or list(found)
+    names = whiskers.on_record(strategies, found)
     clouds = [_cloud(name, found[name], place) for place, name in enumerate(names)]
     tokens = [m.load.tokens for m in found[names[0]] if m.load]
     drawn = template.figure(*clouds, x="tokens of the request", y="wall time of the request, ms")
@@ -111,7 +58,7 @@ def _cloud(name: str, requests: Sequence[Measurement], place: int) -> go.Scatter
 
 
 def regimes_compared(lines: Sequence[Measurement], *, quantile: str = "mean") -> go.Figure:
-    """One group of bars a size regime, one bar a strategy.
+    """One group of bars a size regime, one bar a strategy, whiskers over the choice of its requests.
 
     Args:
         lines: A bench.
@@ -123,6 +70,7 @@ def regimes_compared(lines: Sequence[Measurement], *, quantile: str = "mean") ->
     found = readings.regimes(lines)
     require(bool(found), "comparing regimes needs the lines of at least one regime")
     names = readings.ordered(f.strategy for f in found)
+    kept = readings.requests(lines)
     bars = []
     for place, name in enumerate(names):
         mine = [f for f in found if f.strategy == name]
@@ -131,7 +79,11 @@ def regimes_compared(lines: Sequence[Measurement], *, quantile: str = "mean") ->
                 uid=template.uid(name),
                 name=template.label(name),
                 x=[f"{f.label} tokens<br>({f.latency.samples:,} requests)" for f in mine],
-                y=[_ms(f.latency, quantile) for f in mine],
+                y=[whiskers.value(f.latency, quantile) for f in mine],
+                error_y=whiskers.bars(
+                    [whiskers.value(f.latency, quantile) for f in mine],
+                    [whiskers.interval(_within(kept.get(name, ()), f), quantile) for f in mine],
+                ),
                 marker_color=template.colour(name, place),
                 hovertemplate="%{x}: %{y:.2f} ms<extra>" + template.label(name) + "</extra>",
             )
@@ -139,6 +91,11 @@ def regimes_compared(lines: Sequence[Measurement], *, quantile: str = "mean") ->
     drawn = template.figure(*bars, x="tokens a request", y=f"{quantile} wall time of a request, ms")
     drawn.update_yaxes(rangemode="tozero")
     return drawn.update_layout(barmode="group", showlegend=True, height=400)
+
+
+def _within(requests: Sequence[Measurement], regime: RegimeLatency) -> list[Measurement]:
+    most = regime.max_tokens or math.inf
+    return [m for m in requests if m.load and regime.over_tokens < m.load.tokens <= most]
 
 
 def speedups(lines: Sequence[Measurement], *, of: str, over: str) -> go.Figure:

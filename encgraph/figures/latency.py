@@ -66,13 +66,13 @@ def _quantiles(latency: Latency) -> dict[str, float]:
         "mean": latency.mean_ms,
         "p50": latency.p50_ms,
         "p90": latency.p90_ms,
-        "p99": latency.p99_ms,
+        **({"p99": latency.p99_ms} if latency.tail_ms is not None else {}),
         "worst": latency.worst_ms,
     }
 
 
 def latency_quantiles(latencies: Mapping[str, Latency]) -> go.Figure:
-    """Mean, p50, p90, p99 and worst of several latencies side by side.
+    """Mean, p50, p90, p99 and worst of several latencies side by side; no p99 of few samples.
 
     Args:
         latencies: By strategy or route, in the order drawn; all of one clock.

@@ -1,14 +1,14 @@
 """Draw packings: a batch's bins as bars, and a plan's budgets over the tokens they pad."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from encgraph.budgets import Routed
 from encgraph.errors import require
 from encgraph.figures import template
-from encgraph.records import Item, Packing, Plan, Route
+from encgraph.records import Item, Packing, Route
 
 _BINS_AN_OCTAVE = 8
 _SHADES = ("#2A7AB8", "#7DB5DE", "#1B4F78", "#56A0D3")
@@ -98,36 +98,36 @@ def _pattern(parts: Sequence[tuple[int, str]], depth: int) -> str:
     return "/" if depth < len(parts) and parts[depth][1] == "padding" else ""
 
 
-def budget_ruler(plan: Plan, tokens: Sequence[int]) -> go.Figure:
-    """Tokens of a traffic by request size, the padding each size pays on top, budgets as lines.
+def budget_ruler(routed: Routed) -> go.Figure:
+    """Tokens of a traffic by request size: replayed, padding on top, eager; the budgets as lines.
 
-    Each request is taken whole, in the smallest budget with enough tokens; one over every budget
-    runs eager and has no padding.
+    What a request's tokens go through is what the packing does with its items: a request over every
+    budget may be split over several replays, and one that fits may run eager because that is faster.
 
     Args:
-        plan: Its token budgets are drawn; other limits are not.
-        tokens: Tokens of each request.
+        routed: See `budgets.routed`.
 
     Raises:
         ValueError: If there are no requests.
     """
-    require(bool(tokens), "a budget ruler needs at least one request")
-    budgets = plan.token_budgets
+    require(bool(routed.tokens), "a budget ruler needs at least one request")
+    tokens = routed.tokens
     places = [math.floor(_BINS_AN_OCTAVE * math.log2(t) + 1e-9) for t in tokens]
     columns = {p: [0, 0, 0] for p in range(min(places), max(places) + 1)}
-    for place, count in zip(places, tokens, strict=True):
-        at = bisect_left(budgets, count)
-        held = at < len(budgets)
-        columns[place][0 if held else 2] += count
-        columns[place][1] += budgets[at] - count if held else 0
+    for place, count, padding, eager in zip(
+        places, tokens, routed.padding, routed.eager, strict=True
+    ):
+        for part, more in enumerate((count - eager, padding, eager)):
+            columns[place][part] += more
     bars = [
         _column("real tokens replayed", columns, 0, template.ROUTE_COLOURS[Route.REPLAY]),
         _column("padding tokens", columns, 1, template.PADDING),
-        _column("over every budget: eager", columns, 2, template.ROUTE_COLOURS[Route.EAGER]),
+        _column("real tokens run eager", columns, 2, template.ROUTE_COLOURS[Route.EAGER]),
     ]
     top = max(sum(column) for column in columns.values()) / sum(tokens)
-    lines = _marks(budgets, min(tokens), max(tokens), top)
-    drawn = template.figure(*bars, lines, x="tokens a request", y="share of all real tokens")
+    lines = _marks(routed.plan.token_budgets, min(tokens), max(tokens), top)
+    axis = f"tokens a request, packed by the rule {routed.pack}"
+    drawn = template.figure(*bars, lines, x=axis, y="share of all real tokens")
     for bar in drawn.data[:3]:
         bar.y = [value / sum(tokens) for value in bar.y]
     drawn.update_xaxes(template.log_tokens(min(tokens), max(tokens)))

@@ -1,13 +1,17 @@
-"""Draw data parallel: speed over ranks by balance rule, and the loads of one burst."""
+"""Draw data parallel: speed over ranks, simulated and measured, and the loads of one burst."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from encgraph import readings
 from encgraph.errors import require
 from encgraph.figures import template
+from encgraph.results import Measurement
 from encgraph.sharding import Burst, Simulated
 
+_COLOURS = ("#2A7AB8", "#E3A008", "#009E73", "#CC79A7", "#8E8E8E", "#6A51A3")
 _SYMBOLS = ("circle", "diamond", "square", "x", "cross", "triangle-up")
 
 
@@ -73,3 +77,103 @@ def burst_loads(bursts: Mapping[str, Burst]) -> go.Figure:
     )
     drawn.update_yaxes(rangemode="tozero")
     return drawn.update_layout(barmode="group", showlegend=True)
+
+
+def gain_of_ranks(lines: Sequence[Measurement]) -> go.Figure:
+    """Measured time of a burst on one card over that on several, by its items; dotted is what was predicted.
+
+    Measured are whole bursts, gather included; predicted is the encoder alone, where costs are on record.
+
+    Args:
+        lines: Of `benchmarks/data_parallel.py`.
+
+    Raises:
+        ValueError: If no strategy is there on one card and on several.
+    """
+    alone = {(m.traffic, _strategy(m)): m for m in lines if m.numbers.get("ranks_count") == 1}
+    pairs = [
+        (alone[m.traffic, _strategy(m)], m)
+        for m in lines
+        if m.numbers.get("ranks_count", 1) > 1 and (m.traffic, _strategy(m)) in alone
+    ]
+    require(bool(pairs), "a gain of ranks needs a strategy on one card and on several")
+    looks = _looks(several.strategy for _, several in pairs)
+    traces = [
+        trace
+        for way, look in looks.items()
+        for trace in _gains([pair for pair in pairs if pair[1].strategy == way], look)
+    ]
+    counts = sorted({_items(several) for _, several in pairs})
+    ranks = sorted({int(several.numbers["ranks_count"]) for _, several in pairs})
+    axis = f"time on one card ÷ on {' or '.join(map(str, ranks))}, ratio"
+    drawn = template.figure(*traces, x="items of a burst", y=axis)
+    drawn.add_hline(y=1, line={"color": template.INK, "dash": "dash", "width": 1.5})
+    drawn.update_xaxes(type="log", tickvals=counts, ticktext=[f"{n:,.0f}" for n in counts])
+    return drawn.update_yaxes(rangemode="tozero").update_layout(showlegend=True, height=380)
+
+
+def _strategy(line: Measurement) -> str:
+    """What runs on each rank, without how the ranks share."""
+    return line.strategy.partition("/")[0]
+
+
+def _items(line: Measurement) -> float:
+    return line.numbers["burst_items_count"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    name: str
+    colour: str
+    symbol: str
+
+
+def _looks(strategies: Iterable[str]) -> dict[str, _Look]:
+    """A colour and symbol a strategy; where one is shared in several ways, a colour a rule, a symbol a gather."""
+    every = sorted(set(strategies))
+    names = readings.ordered(way.partition("/")[0] for way in every)
+    ways = sorted(every, key=lambda way: names.index(way.partition("/")[0]))
+    if len(ways) == len(names):
+        return {
+            way: _Look(name, template.colour(name, place), _SYMBOLS[place % len(_SYMBOLS)])
+            for place, (way, name) in enumerate(zip(ways, names, strict=True))
+        }
+    found = {}
+    rules = list(dict.fromkeys(way.rpartition("/")[0] for way in ways))
+    gathers = list(dict.fromkeys(way.rpartition("/")[2] for way in ways))
+    for way in ways:
+        rule, _, gather = way.rpartition("/")
+        colour = _COLOURS[rules.index(rule) % len(_COLOURS)]
+        symbol = _SYMBOLS[gathers.index(gather) % len(_SYMBOLS)]
+        found[way] = _Look(f"{rule.rpartition('/')[2]}, {gather}", colour, symbol)
+    return found
+
+
+def _gains(pairs: Sequence[tuple[Measurement, Measurement]], look: _Look) -> list[go.Scatter]:
+    """What was measured of one way of sharing, and what was predicted."""
+    key = "predicted_encode_mean_ms"
+    measured, predicted = {}, {}
+    for one, several in sorted(pairs, key=lambda pair: _items(pair[1])):
+        if one.latency and several.latency:
+            measured[_items(several)] = one.latency.mean_ms / several.latency.mean_ms
+        if key in one.numbers and key in several.numbers:
+            predicted[_items(several)] = one.numbers[key] / several.numbers[key]
+    name = template.label(look.name)
+    return [
+        go.Scatter(
+            uid=template.uid(f"{look.name} {about}"),
+            name=name,
+            showlegend=about == "measured",
+            mode="lines+markers",
+            x=list(gains),
+            y=[round(gain, 6) for gain in gains.values()],
+            line={"color": look.colour, "width": 2 if dash == "solid" else 1.2, "dash": dash},
+            marker={"symbol": symbol, "size": 8},
+            hovertemplate=f"%{{x}} items: %{{y:.2f}} {about}<extra>{name}</extra>",
+        )
+        for about, dash, symbol, gains in (
+            ("measured", "solid", look.symbol, measured),
+            ("predicted", "dot", "line-ew-open", predicted),
+        )
+        if gains
+    ]

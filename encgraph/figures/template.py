@@ -26,15 +26,18 @@ ROUTE_SYMBOLS = {
 STRATEGY_COLOURS = {
     "eager": ROUTE_COLOURS[Route.EAGER],
     "eager_varlen": "#BDBDBD",
+    "eager_compiled": "#A48FB0",
+    "eager_fused": "#7F6A94",
     "vllm": "#E3A008",
     "vllm_manager": "#F0C86B",
     "vllm_tuned": "#B5651D",
     "encgraph_plain": "#7DB5DE",
+    "ladder_compile": "#4E9BD3",
     "encgraph": ROUTE_COLOURS[Route.REPLAY],
     "ours": ROUTE_COLOURS[Route.REPLAY],
     "doubling": "#E3A008",
 }
-"""Eager in greys, vLLM and its doubling budgets in browns, ours in blues."""
+"""Eager in greys, compiled in violet ones, vLLM and its doubling budgets in browns, ours in blues."""
 PART_COLOURS = {"slabs": "#2A7AB8", "pool": "#7DB5DE", "driver": "#7B68C8"}
 PADDING = "#E3A008"
 """Rows computed for nobody, hatched wherever a bar can be."""
@@ -122,9 +125,11 @@ def log_tokens(lowest: int, highest: int) -> dict[str, object]:
 
 
 def log_values(lowest: float, highest: float) -> dict[str, object]:
-    """A logarithmic axis with a tick at 1, 2 and 5 times each power of ten, or at powers alone over a long range."""
+    """A logarithmic axis, ticks at 1, 2 and 5 times each power of ten; more over a short range, fewer over a long one."""
     first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
-    steps = (1, 2, 5) if highest < 2000 * lowest else (1,)
+    steps: tuple[float, ...] = (1, 2, 5) if highest < 2000 * lowest else (1,)
+    if highest < 5 * lowest:
+        steps = (1, 1.5, 2, 3, 4, 5, 7)
     every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
     ticks = [tick for tick in every if lowest / 2 <= tick <= highest * 2]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,.6g}" for t in ticks]}

@@ -1,4 +1,4 @@
-"""Predict what a plan gives a traffic: times by request, padding, replay rate, bytes."""
+"""Predict what a plan gives a traffic: times and routes by request, padding, replay rate, bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +37,21 @@ class Prediction:
         return self.latency.mean_ms
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """Where the tokens of each request go under a plan, once its items are packed."""
+
+    plan: Plan
+    pack: str
+    """The packing rule."""
+    tokens: tuple[int, ...]
+    """Of each request: its tokens, replayed and eager."""
+    padding: tuple[int, ...]
+    """Padding tokens of its replays."""
+    eager: tuple[int, ...]
+    """Those of its tokens that run eager, because no graph holds them or because that is faster."""
+
+
 def judge(
     requests: Sequence[Sequence[Item]],
     plan: Plan,
@@ -57,9 +72,11 @@ def judge(
         weights: How often each request counts; once by default.
 
     Raises:
-        ValueError: If there are no requests, or weights do not match them.
+        ValueError: If there are no requests, weights do not match them, or the costs are of another
+            encoder.
     """
     check(requests, weights)
+    check_plan(plan, costs)
     batches = Batches.of(requests)
     outcome = sweep.pack(batches, plan, costs=costs, rule=pack)
     each = np.asarray(weights, float) if len(weights) else np.ones(len(requests))
@@ -68,6 +85,10 @@ def judge(
 
 def check(requests: Sequence[Sequence[Item]], weights: Sequence[float] = ()) -> None:
     """Refuse requests that cannot be planned for."""
+    require(
+        not any(isinstance(items, Item) for items in requests),
+        "requests must be sequences of items, got items; put those of one request into a list",
+    )
     require(
         any(len(items) for items in requests),
         "planning needs at least one request with an item, got none",
@@ -79,6 +100,28 @@ def check(requests: Sequence[Sequence[Item]], weights: Sequence[float] = ()) -> 
     require(
         not len(weights) or (min(weights) >= 0 and sum(weights) > 0),
         "weights must not be negative and not all zero",
+    )
+
+
+def check_plan(plan: Plan, costs: Costs) -> None:
+    """Refuse what is no plan, and costs of another encoder than the plan's."""
+    require(
+        isinstance(plan, Plan),
+        f"plan must be a Plan, got {type(plan).__name__}; a fit has it as `fit.best.plan`",
+    )
+    check_costs(costs, plan.encoder)
+
+
+def check_costs(costs: Costs, encoder: str) -> None:
+    """Refuse costs that are not of an encoder; those of nobody's are taken."""
+    require(
+        isinstance(costs, Costs),
+        f"costs must be Costs, got {type(costs).__name__}; `cards.price` has them for a size",
+    )
+    require(
+        costs.encoder in (None, encoder),
+        f"costs must be of {encoder!r}, for which the plan is, got those of {costs.encoder!r}; "
+        "`cards.price` has them for a size, `Costs.lent_to` where one stands in for another",
     )
 
 
@@ -103,4 +146,44 @@ def predict(
         memory=costs.memory(plan),
         source=costs.source,
         recorded=costs.recorded,
+    )
+
+
+def routed(
+    requests: Sequence[Sequence[Item]], plan: Plan, *, costs: Costs, pack: sweep.Rule = "cheapest"
+) -> Routed:
+    """Say which tokens of each request are replayed, how many rows pad them, and which run eager.
+
+    Args:
+        requests: At least one request of at least one item.
+        plan: The plan to pack for; one without graphs runs all eager.
+        costs: What replays and eager runs cost.
+        pack: The packing rule: a name in `packing.PACKINGS`, or a function of batch and plan.
+
+    Raises:
+        ValueError: If there are no requests, or the costs are of another encoder.
+    """
+    check(requests)
+    check_plan(plan, costs)
+    batches = Batches.of(requests)
+    return route(batches, sweep.pack(batches, plan, costs=costs, rule=pack), plan=plan, pack=pack)
+
+
+def route(
+    batches: Batches, outcome: sweep.Outcome, *, plan: Plan, pack: sweep.Rule = "cheapest"
+) -> Routed:
+    """Turn a packed traffic into the routes of its requests' tokens."""
+    rows = np.array([*(g.tokens for g in plan.graphs), 0])[outcome.graph]
+    real, replayed = outcome.loads[0], outcome.graph >= 0
+
+    def by_request(tokens: Floats) -> tuple[int, ...]:
+        of_batch = np.bincount(outcome.batch, tokens, len(batches.sizes)).astype(float)
+        return tuple(batches.by_request(of_batch).astype(int).tolist())
+
+    return Routed(
+        plan=plan,
+        pack=pack if isinstance(pack, str) else "a function",
+        tokens=by_request(real),
+        padding=by_request(np.where(replayed, rows - real, 0.0)),
+        eager=by_request(np.where(replayed, 0.0, real)),
     )

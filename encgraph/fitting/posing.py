@@ -1,7 +1,7 @@
 """Pose the problem that `fitting` solves: a traffic counted, its tail smoothed, and what limits leave."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,8 +57,8 @@ class Problem:
     target: Target
     costs: Costs
     limits: Limits
-    tops: tuple[float, ...]
-    """Largest token budget that the byte limit allows, by number of graphs."""
+    top: float
+    """Largest token budget: what the limits say, or else the largest batch."""
     known: dict[tuple[Capacity, ...], "Candidate"] = field(default_factory=dict)
     """Plans packed before."""
 
@@ -73,13 +73,16 @@ class Problem:
         return Candidate(plan, outcome, float(self.real @ outcome.ms))
 
     def fits(self, plan: Plan) -> bool:
-        """Whether a plan keeps the limits on graphs and bytes."""
-        limit, largest = self.limits.max_bytes, self.limits.largest
-        return (
-            len(plan.graphs) <= self.limits.max_graphs
-            and (limit is None or self.costs.memory(plan).total_bytes <= limit)
-            and (not plan.graphs or largest is None or plan.graphs[-1].tokens <= largest)
+        """Whether a plan keeps the limits on graphs and on the largest budget."""
+        largest = self.limits.largest
+        return len(plan.graphs) <= self.limits.max_graphs and (
+            not plan.graphs or largest is None or plan.graphs[-1].tokens <= largest
         )
+
+    def affords(self, plan: Plan) -> bool:
+        """Whether a plan keeps the limit on bytes."""
+        limit = self.limits.max_bytes
+        return limit is None or self.costs.memory(plan).total_bytes <= limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def pose(
         target=target,
         costs=costs,
         limits=limits,
-        tops=_tops(batches, target, costs, limits),
+        top=_top(batches, target, costs, limits),
     )
 
 
@@ -131,33 +134,17 @@ def tail(
     return [sizes.item_of(t, rule) for t in sorted(steps) if t <= rule.max_tokens]
 
 
-def _tops(batches: Batches, target: Target, costs: Costs, limits: Limits) -> tuple[float, ...]:
-    """Largest token budget the limits allow, by number of graphs; 0 where not even one fits."""
+def _top(batches: Batches, target: Target, costs: Costs, limits: Limits) -> float:
+    """Largest token budget, once the limit on bytes has room for the smallest."""
     slot = target.size.rule.slot_tokens
     totals = [sum(max(size[0], slot) for size in row) for row in batches.sizes]
-    largest = float(limits.largest or max(totals))
     smallest = min(size[0] for row in batches.sizes for size in row)
-    if limits.max_bytes is None:
-        return (largest,) * (limits.max_graphs + 1)
-
-    def needed(count: int, tokens: int) -> int:
-        # Bytes go by patches: graphs of as many, told apart by tokens, cost what others below would.
-        one = sizes.capacity(tokens, target.size.rule, items=1)
-        graphs = [replace(one, tokens=one.tokens + i) for i in range(count)]
-        return costs.memory(target.plan(graphs)).total_bytes
-
-    least = needed(1, smallest)
-    require(
-        limits.max_graphs == 0 or least <= limits.max_bytes,
-        f"max_bytes must be at least {least:,} bytes for one graph of {smallest} tokens, "
-        f"got {limits.max_bytes:,}; raise it or leave graphs off",
-    )
-    tops = [largest]
-    for count in range(1, limits.max_graphs + 1):
-        low, high = 0, int(largest)
-        while low < high:
-            middle = (low + high + 1) // 2
-            allowed = needed(count, middle) <= limits.max_bytes
-            low, high = (middle, high) if allowed else (low, middle - 1)
-        tops.append(float(low))
-    return tuple(tops)
+    if limits.max_bytes is not None and limits.max_graphs:
+        one = sizes.capacity(smallest, target.size.rule, items=1)
+        least = costs.memory(target.plan([one])).total_bytes
+        require(
+            least <= limits.max_bytes,
+            f"max_bytes must be at least {least:,} bytes for one graph of {smallest} tokens, "
+            f"got {limits.max_bytes:,}; raise it or leave graphs off",
+        )
+    return float(limits.largest or max(totals))

@@ -4,23 +4,22 @@ For every number of graphs: price the bins of a dense plan, find the best budget
 (`ladders`), pack the traffic under those, find the best budgets for the new bins, and so on while it
 pays. The cheapest plan *after packing* wins, and the baselines handed in are among the candidates,
 so that no baseline with as many graphs is predicted better on the same requests.
+
+A limit on bytes comes last: where the plan so chosen keeps it, that is the plan.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from encgraph.costs import Costs
-from encgraph.fitting import ladders, shapes, sweep
+from encgraph.fitting import affording, shapes, solving
 from encgraph.fitting.judging import Prediction, predict
 from encgraph.fitting.posing import Candidate, Limits, Problem, pose
 from encgraph.fitting.shapes import Shape, Target
-from encgraph.records import Item, Plan
+from encgraph.fitting.solving import Rows
+from encgraph.records import Capacity, Item, Plan
 
-ROUNDS = 3
-"""Most times that bins are packed again for one number of graphs."""
 CLOSE_RATIO = 0.005
 """Fewer graphs, and less memory, are preferred within this share of the least mean and of its p99."""
 CLOSE_OFFER = 1.01
@@ -44,7 +43,8 @@ class Fit:
     """Index k holds the best with at most k graphs; index 0 leaves graphs off."""
     best: Choice
     """The least mean within the limits; fewer and smaller graphs where that costs under 0.5 % of the
-    mean and under 0.5 % of p99."""
+    mean and under 0.5 % of p99. Where that is over the byte limit: the least mean within it, of at most
+    as many graphs."""
 
 
 def fit(
@@ -58,14 +58,29 @@ def fit(
 ) -> Fit:
     """Fit plans of every number of graphs; see `budgets.fitted`."""
     problem = pose(requests, target=target, costs=costs, limits=limits, weights=weights)
-    none = target.plan((), ("no graphs: every batch runs eager",))
-    best = {0: problem.packed(none)}
-    for plan in baselines:
-        if problem.fits(plan):
-            _keep(best, problem.packed(plan))
-    for count, candidate in _fitted(problem).items():
+    none = problem.packed(target.plan((), ("no graphs: every batch runs eager",)))
+    ruled = [problem.packed(plan) for plan in baselines if problem.fits(plan)]
+    best, starts = _fewest([none, *ruled]), solving.starts(problem)
+    for count, candidate in _fitted(problem, starts).items():
         _keep(best, candidate, count)
-    return _frontier(problem, best)
+    frontier = _frontier(problem, best)
+    chosen = _best(problem, best, frontier)
+    if limits.max_bytes is not None:
+        if not problem.affords(chosen.plan):
+            affording.pack(problem, starts)
+        pool = _affordable(problem, {one.plan.graphs for one in ruled})
+        frontier = _frontier(problem, _fewest(pool))
+        chosen = _within(problem, chosen, pool)
+    made = {id(one): _choice(problem, one) for one in frontier}
+    return Fit(frontier=tuple(made[id(one)] for one in frontier), best=_choice(problem, chosen))
+
+
+def _fewest(candidates: Iterable[Candidate]) -> dict[int, Candidate]:
+    """The fastest of each number of graphs."""
+    best: dict[int, Candidate] = {}
+    for candidate in candidates:
+        _keep(best, candidate)
+    return best
 
 
 def _keep(best: dict[int, Candidate], candidate: Candidate, count: int | None = None) -> None:
@@ -74,92 +89,67 @@ def _keep(best: dict[int, Candidate], candidate: Candidate, count: int | None = 
         best[index] = candidate
 
 
-def _fitted(problem: Problem) -> dict[int, Candidate]:
+def _fitted(problem: Problem, starts: Sequence[Rows]) -> dict[int, Candidate]:
     """Fit every number of graphs: shapes shortlisted by their bins' price, then packed again."""
-    limits, best = problem.limits, dict[int, Candidate]()
+    best = dict[int, Candidate]()
     offers: dict[int, list[tuple[float, Plan, Shape]]] = {}
-    for shape in shapes.offered(
-        problem.batches, problem.smoothed, one_cap=limits.one_cap, items=limits.items
-    ):
-        dense = shape.dense(problem.batches, problem.smoothed, problem.target, problem.tops[0])
-        start = problem.packed(dense)
-        for count, (ms, plan) in solved(problem, start.outcome, shape).items():
-            offers.setdefault(count, []).append((ms, plan, shape))
+    for solved in starts:
+        for count in range(1, problem.limits.max_graphs + 1):
+            if offer := solved.best(count, problem.top):
+                offers.setdefault(count, []).append((*offer, solved.shape))
     for count, found in offers.items():
         found.sort(key=lambda offer: offer[0])
         close = [offer for offer in found[:2] if offer[0] <= CLOSE_OFFER * found[0][0]]
         for _, plan, shape in close:
-            candidate = repacked(problem, plan, shape, count)
+            candidate = solving.repacked(problem, plan, shape, count)
             if count not in best or candidate.total_ms < best[count].total_ms:
                 best[count] = candidate
     return best
 
 
-def repacked(problem: Problem, plan: Plan, shape: Shape, count: int) -> Candidate:
-    """Pack again and again, each time with the best budgets for the bins before, while it pays."""
-    best = problem.packed(plan)
-    for _ in range(ROUNDS):
-        again = solved(problem, best.outcome, shape, only=count).get(count)
-        if again is None or again[1].graphs == best.plan.graphs:
-            break
-        candidate = problem.packed(again[1])
-        if candidate.total_ms >= best.total_ms:
-            break
-        best = candidate
-    return replace(best, fitted=True)
+def _frontier(problem: Problem, best: Mapping[int, Candidate]) -> list[Candidate]:
+    """The best of at most each number of graphs."""
+    frontier = [best[0]]
+    for count in range(1, problem.limits.max_graphs + 1):
+        found = best.get(count, frontier[-1])
+        frontier.append(found if found.total_ms < frontier[-1].total_ms else frontier[-1])
+    return frontier
 
 
-def solved(
-    problem: Problem, outcome: sweep.Outcome, shape: Shape, only: int | None = None
-) -> Mapping[int, tuple[float, Plan]]:
-    """Best budgets for the bins of an outcome, for every number of graphs (or only one)."""
-    limits = problem.limits
-    given, beyond = shape.split(outcome, problem.smoothed, problem.target, problem.costs)
-    most = limits.max_graphs if only is None else only
-    rows = [
-        ladders.solve(
-            bins,
-            partial(_price, problem, shape, i),
-            most=most,
-            choosing=limits.pack == "cheapest",
-        )
-        for i, bins in enumerate(given)
-    ]
-    found: dict[int, tuple[float, Plan]] = {}
-    for count in range(1, most + 1) if only is None else (only,):
-        options = [[row.best(k, problem.tops[count]) for row in rows] for k in range(count + 1)]
-        ways = [(count,)] if len(rows) == 1 else [(k, count - k) for k in range(count + 1)]
-        priced = [(sum(options[k][i][0] for i, k in enumerate(way)), way) for way in ways]
-        ms, way = min(priced)
-        if np.isfinite(ms):
-            chosen = [options[k][i][1] for i, k in enumerate(way)]
-            found[count] = (ms + beyond, shape.plan(chosen, problem.target))
-    return found
-
-
-def _price(problem: Problem, shape: Shape, rung: int, tokens: int) -> float:
-    return problem.costs.capacity_ms(shape.capacity(tokens, rung, problem.target))
-
-
-def _frontier(problem: Problem, best: Mapping[int, Candidate]) -> Fit:
-    chosen, frontier = best[0], []
-    made: dict[int, Choice] = {}
-    for count in range(problem.limits.max_graphs + 1):
-        if count in best and best[count].total_ms < chosen.total_ms:
-            chosen = best[count]
-        if id(chosen) not in made:
-            made[id(chosen)] = _choice(problem, chosen)
-        frontier.append(made[id(chosen)])
-    return Fit(frontier=tuple(frontier), best=_best(problem, best, frontier))
-
-
-def _best(problem: Problem, best: Mapping[int, Candidate], frontier: Sequence[Choice]) -> Choice:
+def _best(
+    problem: Problem, best: Mapping[int, Candidate], frontier: Sequence[Candidate]
+) -> Candidate:
     """The fewest and smallest graphs that are close to the least in mean and, of that plan, in p99."""
-    close = partial(_close, least=frontier[-1].prediction)
+    close = partial(_close, least=_choice(problem, frontier[-1]).prediction)
     fewest = next(
-        best[k] for k, choice in enumerate(frontier) if k in best and close(choice.prediction)
+        best[k]
+        for k, found in enumerate(frontier)
+        if k in best and close(_choice(problem, found).prediction)
     )
-    return _choice(problem, _lowered(problem, fewest, close))
+    return _lowered(problem, fewest, close)
+
+
+def _affordable(problem: Problem, ruled: Container[tuple[Capacity, ...]]) -> list[Candidate]:
+    """What was packed and keeps the limits; `ruled` are the graphs of baselines."""
+    return [
+        replace(candidate, fitted=candidate.plan.graphs not in ruled)
+        for candidate in problem.known.values()
+        if problem.fits(candidate.plan) and problem.affords(candidate.plan)
+    ]
+
+
+def _within(problem: Problem, free: Candidate, pool: Sequence[Candidate]) -> Candidate:
+    """The plan chosen without a byte limit if it keeps it, or the best of at most as many graphs.
+
+    None is faster than the plan without a limit, which gave so little up for fewer graphs: more memory
+    would else be slower.
+    """
+    if problem.affords(free.plan):
+        return free
+    most, slower = len(free.plan.graphs), [one for one in pool if one.total_ms >= free.total_ms]
+    none = problem.packed(replace(free.plan, graphs=(), reasons=()))
+    fewer = [one for one in slower if len(one.plan.graphs) <= most]
+    return min(fewer, key=lambda one: one.total_ms, default=none)
 
 
 def _close(prediction: Prediction, *, least: Prediction) -> bool:

@@ -11,10 +11,12 @@ import numpy as np
 
 from encgraph import sizes
 from encgraph.costs import Costs
+from encgraph.errors import check_named
 from encgraph.fitting import bulk, ladders, sweep
 from encgraph.fitting.bulk import Batches, Floats, Ints
 from encgraph.fitting.ladders import Given
 from encgraph.records import Capacity, Plan
+from encgraph.results import at_shares
 
 DENSE = 24
 """Budgets a ladder of the dense plan whose bins a fit starts from."""
@@ -31,6 +33,7 @@ class Target:
 
     def __post_init__(self) -> None:
         sizes.given(self.size)
+        check_named(dtype=self.dtype, attention=self.attention)
 
     def plan(self, graphs: Sequence[Capacity], reasons: Sequence[str] = ()) -> Plan:
         """A plan of these capacities."""
@@ -134,8 +137,8 @@ def offered(
     batches: Batches, weights: Floats, *, one_cap: bool = False, items: int | None = None
 ) -> list[Shape]:
     """Shapes worth trying: item caps at quantiles of the traffic, one or two, bounds on segments."""
-    counts = np.array([len(row) for row in batches.sizes])
-    caps = sorted({int(q) for q in _quantiles(counts, weights, (0.5, 0.9, 0.99, 1))})
+    counts = [len(row) for row in batches.sizes]
+    caps = sorted({int(q) for q in at_shares(counts, (0.5, 0.9, 0.99, 1), weights.tolist())})
     if items is not None:
         return [Shape((replace(_rung_of(batches, items), longest_segment=0),), uniform=True)]
     rungs = {cap: _rung_of(batches, cap) for cap in {1, *caps}}
@@ -151,14 +154,6 @@ def offered(
     for few in sorted({1, *caps[:-1]} - {most}):
         low = replace(rungs[few], longest_segment=0)
         found += [Shape((low, replace(rungs[most], longest_segment=0))), Shape((low, rungs[most]))]
-    return found
-
-
-def _quantiles(values: Ints, weights: Floats, shares: Sequence[float]) -> Ints:
-    order = np.argsort(values, kind="stable")
-    upto = np.cumsum(weights[order])
-    at = np.searchsorted(upto, np.asarray(shares) * upto[-1] * (1 - 1e-12))
-    found: Ints = values[order][np.minimum(at, len(values) - 1)]
     return found
 
 
@@ -178,8 +173,8 @@ def explained(plan: Plan, outcome: sweep.Outcome, weights: Floats, fitted: bool)
         return plan
     share = weights[outcome.batch]
     replays = float(share[outcome.graph >= 0].sum()) or 1.0
-    how = "fitted, tail smoothed" if fitted else "a baseline that no fitted plan beat"
-    reasons = []
+    how = "fitted, tail smoothed" if fitted else "by rule: no fitted plan beat it on these requests"
+    reasons, last = [], int(outcome.graph[share > 0].max(initial=-1))
     for index, graph in enumerate(plan.graphs):
         mine = outcome.graph == index
         times = float(share[mine].sum())
@@ -188,7 +183,7 @@ def explained(plan: Plan, outcome: sweep.Outcome, weights: Floats, fitted: bool)
         if times:
             use += f" at {tokens / times / graph.tokens:.0%} fill"
         else:
-            use += ", kept for batches larger than those seen"
+            use += f", kept for batches {'larger than' if index > last else 'between'} those seen"
         noun = "item" if graph.items == 1 else "items"
         reasons.append(f"{graph.tokens:,} tokens, up to {graph.items} {noun}: {use} ({how})")
     return replace(plan, reasons=tuple(reasons))

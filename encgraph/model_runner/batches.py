@@ -67,19 +67,19 @@ def lay(batch: Sequence[Prompt], model: Any, *, device: torch.device, keyed: boo
     """
     runs = tuple(prompts.runs(prompt, model.config, index=i) for i, prompt in enumerate(batch))
     lengths = [len(prompt.token_ids) for prompt in batch]
-    ids_bL = torch.zeros(len(batch), max(lengths), dtype=torch.int64)
-    positions_3bL = torch.zeros(3, *ids_bL.shape, dtype=torch.int64)
+    ids_bL = torch.zeros(len(batch), max(lengths), dtype=torch.int64, device="cpu")
+    positions_3bL = torch.zeros(3, *ids_bL.shape, dtype=torch.int64, device="cpu")
     offsets = []
     for row, prompt in enumerate(batch):
-        ids_bL[row, : lengths[row]] = torch.tensor(prompt.token_ids)
+        ids_bL[row, : lengths[row]] = torch.tensor(prompt.token_ids, device="cpu")
         positions_3bL[:, row, : lengths[row]], offset = prompts.position_ids(prompt, model)
         offsets.append(offset)
     return Laid(
         ids_bL=to_device(ids_bL, device),
         positions_3bL=to_device(positions_3bL, device),
         lengths=tuple(lengths),
-        lengths_b=to_device(torch.tensor(lengths), device),
-        offsets_b=to_device(torch.tensor(offsets), device),
+        lengths_b=to_device(torch.tensor(lengths, device="cpu"), device),
+        offsets_b=to_device(torch.tensor(offsets, device="cpu"), device),
         runs=runs,
         items=tuple(value for prompt in batch for value in prompt.items),
         keys=tuple(key for prompt in batch for key in _keys(prompt)) if keyed else (),

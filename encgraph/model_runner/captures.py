@@ -1,4 +1,7 @@
-"""Capture the encoder's and the decoder's graphs, each alone; a failure is told, never raised."""
+"""Capture the encoder's and the decoder's graphs, each alone.
+
+What stops a capture is told in the report; a plan that does not suit the encoder is raised.
+"""
 
 import time
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from encgraph import capturing, graphs, watch
+from encgraph import ambient, capturing, graphs, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.errors import CaptureError
 from encgraph.graphs import Observe
@@ -56,21 +56,22 @@ class Decoder:
     def __post_init__(self) -> None:
         text, head = self.model.model.language_model, self.model.lm_head
         weight = head.weight
-        self.slabs = KeyValueSlabs(
-            text.config,
-            rows=self.rows,
-            length=self.length,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
-        names = ("token", "position", "offset")
-        self._static = {
-            n: torch.zeros(self.rows, device=weight.device, dtype=torch.int64) for n in names
-        }
-        self._static["logits"] = torch.zeros(
-            self.rows, len(weight), device=weight.device, dtype=weight.dtype
-        )
-        self._step = DecodeStep(text, head, self.slabs, Where(weight.device))
+        with ambient.kept_out(weight.device):
+            self.slabs = KeyValueSlabs(
+                text.config,
+                rows=self.rows,
+                length=self.length,
+                device=weight.device,
+                dtype=weight.dtype,
+            )
+            names = ("token", "position", "offset")
+            self._static = {
+                n: torch.zeros(self.rows, device=weight.device, dtype=torch.int64) for n in names
+            }
+            self._static["logits"] = torch.zeros(
+                self.rows, len(weight), device=weight.device, dtype=weight.dtype
+            )
+            self._step = DecodeStep(text, head, self.slabs, Where(weight.device))
 
     @property
     def device(self) -> torch.device:
@@ -110,13 +111,13 @@ class Decoder:
             raise CaptureError(f"module {hooked!r} has forward hooks; remove them or run eager")
         self._has_tried = True
         device = self._step.spec.device
-        with capturing.session(self.backend, device) as record:
+        with ambient.kept_out(device), capturing.session(self.backend, device) as record:
             for rows in sorted(set(batch_sizes), reverse=True):
                 graph = self._graph(rows)
                 self.graphs.append(graph)
                 self._rest()
                 _wait(device)  # warm-ups run on a stream of their own
-                with self.observe(self._told(Route.CAPTURE, 0, budget=rows)):
+                with graphs.observed(self.observe, self._told(Route.CAPTURE, 0, budget=rows)):
                     # The session needs a forward and a device, of all that an encoder has.
                     record(cast(Any, self._step), graph)
         self._watches = (
@@ -147,7 +148,9 @@ class Decoder:
             First tokens (b,), a copy.
         """
         rows = len(lengths_b)
-        logits_bV = self._step.head(prefilling.last_hidden(self._step.text, batch, self.slabs))
+        with ambient.own_dtypes(self.device):
+            last_bH = prefilling.last_hidden(self._step.text, batch, self.slabs)
+            logits_bV = self._step.head(last_bH)
         self._rest()
         self._static["logits"][:rows].copy_(logits_bV)
         self._static["token"][:rows].copy_(logits_bV.argmax(-1))
@@ -165,7 +168,8 @@ class Decoder:
         if graph is None:
             self._run_eager(rows)
         else:
-            with self.observe(self._told(Route.REPLAY, rows, budget=graph.capacity.items)):
+            step = self._told(Route.REPLAY, rows, budget=graph.capacity.items)
+            with graphs.observed(self.observe, step):
                 if graph.graph is not None:
                     graph.graph.replay()
                 else:
@@ -226,7 +230,7 @@ class Decoder:
     def _run_eager(self, rows: int) -> None:
         reason = self._why_not() if self.is_graphed else None
         route = Route.FALLBACK if reason else Route.EAGER
-        with self.observe(self._told(route, rows, reason=reason)):
+        with graphs.observed(self.observe, self._told(route, rows, reason=reason)):
             graph = self._graph(rows)
             capturing.run(cast(Any, self._step), graph)
 

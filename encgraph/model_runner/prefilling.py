@@ -87,8 +87,9 @@ def last_hidden(text: Any, batch: Batch, slabs: KeyValueSlabs) -> Tensor:
     device = whole_bLH.device
     last_bH = whole_bLH.new_empty(len(batch.lengths), whole_bLH.shape[-1])
     for rows in groups(batch.lengths, launch_tokens=LAUNCH_TOKENS):
-        row_g = to_device(torch.tensor(rows), device)
-        ends_g = to_device(torch.tensor([batch.lengths[row] - 1 for row in rows]), device)
+        row_g = to_device(torch.tensor(rows, device="cpu"), device)
+        ends = [batch.lengths[row] - 1 for row in rows]
+        ends_g = to_device(torch.tensor(ends, device="cpu"), device)
         made = text(**batch.arguments(rows, row_g), **argument(slabs.prefill(row_g)))
         states_gLH = made.last_hidden_state
         within_g = torch.arange(len(rows), device=device)

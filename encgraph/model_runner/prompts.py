@@ -50,21 +50,22 @@ class Run:
     modality: Modality = Modality.IMAGE
 
 
-def timestamps(frames: Sequence[int], fps: float, *, each: int = 2) -> tuple[str, ...]:
+def timestamps(frames: Sequence[int], fps: float) -> tuple[str, ...]:
     """What Qwen3-VL's processor writes before each temporal step of a clip, to be tokenized.
+
+    A step is two frames; the last is repeated where they are odd.
 
     Args:
         frames: Indices of the sampled frames in their video, which has `fps` frames a second.
         fps: Of the video, not of the sample.
-        each: Frames that the tower merges into one step; the last frame is repeated to fill it.
 
     >>> timestamps([0, 12, 24], fps=24)
     ('<0.2 seconds>', '<1.0 seconds>')
     """
     require(bool(frames), "a clip must have at least one frame, got none")
     require(fps > 0, f"fps must be positive, got {fps!r}")
-    known = [*frames, *[frames[-1]] * (-len(frames) % each)]
-    pairs = zip(known[::each], known[each - 1 :: each], strict=True)
+    firsts, lasts = frames[::2], [*frames, frames[-1]][1::2]
+    pairs = zip(firsts, lasts, strict=True)
     return tuple(f"<{(first / fps + last / fps) / 2:.1f} seconds>" for first, last in pairs)
 
 
@@ -148,7 +149,7 @@ def position_ids(prompt: Prompt, model: Any) -> tuple[Tensor, int]:
     Returns:
         (3, L) int64 positions in time, height and width, and what to add to a later token's index.
     """
-    ids_1L = torch.tensor([prompt.token_ids])
+    ids_1L = torch.tensor([prompt.token_ids], device="cpu")
     types_1L = torch.zeros_like(ids_1L, dtype=torch.int32)
     known = placeholders(model.config)
     for number, modality in enumerate(MODALITIES, start=1):
@@ -162,7 +163,7 @@ def position_ids(prompt: Prompt, model: Any) -> tuple[Tensor, int]:
 
 def _grids(prompt: Prompt, modality: Modality) -> Tensor | None:
     grids = [tuple(value.grid) for value in prompt.items if value.item.modality == modality]
-    return torch.tensor(grids) if grids else None
+    return torch.tensor(grids, device="cpu") if grids else None
 
 
 def _written(

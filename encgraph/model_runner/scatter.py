@@ -68,7 +68,7 @@ def embed(
         return Embedded(embeds_bLH=embeds_bLH, visual_bL=None, deepstack_VH=())
     rows, length = ids_bL.shape
     starts = [(row * length + run.start, run) for row, m in enumerate(runs) for run in m]
-    index_V = torch.cat([torch.arange(at, at + run.length) for at, run in starts])
+    index_V = torch.cat([torch.arange(at, at + run.length, device="cpu") for at, run in starts])
     index_V = to_device(index_V, ids_bL.device)
     first, *rest = (
         torch.cat([output.tensors[layer] for output in outputs]).to(embeds_bLH.dtype)

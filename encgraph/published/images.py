@@ -5,15 +5,8 @@ from encgraph.rules import EncoderSize, Setting, TokenRule
 TOY = "made for tests and laptops; a toy width"
 
 
-def square(
-    side: int,
-    patch: int,
-    *,
-    merge: int = 1,
-    prefix: int = 0,
-    pooled: bool = False,
-) -> TokenRule:
-    """Rule of a square image; class and register tokens are output tokens too unless pooled."""
+def square(side: int, patch: int, *, merge: int = 1, prefix: int = 0) -> TokenRule:
+    """Rule of a square image; class and register tokens are output tokens too."""
     return TokenRule(
         patch=patch,
         merge=merge,
@@ -23,7 +16,6 @@ def square(
         resize="fixed",
         prefix=prefix,
         prefix_tokens=prefix if merge == 1 else 0,
-        pooled=pooled,
     )
 
 
@@ -59,17 +51,17 @@ def tower(  # noqa: PLR0913 - the numbers of one published config
 
 
 SO400M = (27, 1152, 4304, 16)
-BASE = (12, 768, 3072, 12)
-LARGE = (24, 1024, 4096, 16)
-TINY = (2, 32, 64, 4)
+BASE_SHAPE = (12, 768, 3072, 12)
+LARGE_SHAPE = (24, 1024, 4096, 16)
+TINY_SHAPE = (2, 32, 64, 4)
 
-SIGLIP = (
-    tower("siglip-tiny", "siglip", square(32, 8), shape=TINY, parameters=32_352, source=TOY),
+SIGLIP_SIZES = (
+    tower("siglip-tiny", "siglip", square(32, 8), shape=TINY_SHAPE, parameters=32_352, source=TOY),
     tower(
         "siglip-base-16-224",
         "siglip",
         square(224, 16),
-        shape=BASE,
+        shape=BASE_SHAPE,
         parameters=92_884_224,
         source="vision_config of google/siglip-base-patch16-224",
     ),
@@ -91,13 +83,20 @@ SIGLIP = (
     ),
 )
 
-CLIP = (
-    tower("clip-tiny", "clip", square(32, 8, prefix=1), shape=TINY, parameters=23_936, source=TOY),
+CLIP_SIZES = (
+    tower(
+        "clip-tiny",
+        "clip",
+        square(32, 8, prefix=1),
+        shape=TINY_SHAPE,
+        parameters=23_936,
+        source=TOY,
+    ),
     tower(
         "clip-vit-l-14",
         "clip",
         square(224, 14, prefix=1),
-        shape=LARGE,
+        shape=LARGE_SHAPE,
         parameters=303_179_776,
         source="vision_config of openai/clip-vit-large-patch14",
     ),
@@ -105,13 +104,13 @@ CLIP = (
         "clip-vit-l-14-336",
         "clip",
         square(336, 14, prefix=1),
-        shape=LARGE,
+        shape=LARGE_SHAPE,
         parameters=303_507_456,
         source="vision_config of openai/clip-vit-large-patch14-336",
     ),
 )
 
-DINOV2 = (
+DINOV2_SIZES = (
     tower(
         "dinov2-tiny",
         "dinov2",
@@ -125,7 +124,7 @@ DINOV2 = (
         "dinov2-large",
         "dinov2",
         square(224, 14, prefix=1),
-        shape=LARGE,
+        shape=LARGE_SHAPE,
         table=37,
         parameters=304_368_640,
         source="config of facebook/dinov2-large, at its processor's 224 pixels",
@@ -142,7 +141,7 @@ DINOV2 = (
     ),
 )
 
-DINOV2_REGISTERS = (
+DINOV2_REGISTERS_SIZES = (
     tower(
         "dinov2-registers-tiny",
         "dinov2-registers",
@@ -156,22 +155,27 @@ DINOV2_REGISTERS = (
         "dinov2-registers-large",
         "dinov2-registers",
         square(224, 14, prefix=5),
-        shape=LARGE,
+        shape=LARGE_SHAPE,
         table=37,
         parameters=304_372_736,
         source="config of facebook/dinov2-with-registers-large, at its processor's 224 pixels",
     ),
 )
 
-DINOV3 = (
+DINOV3_SIZES = (
     tower(
-        "dinov3-tiny", "dinov3", square(32, 8, prefix=5), shape=TINY, parameters=23_584, source=TOY
+        "dinov3-tiny",
+        "dinov3",
+        square(32, 8, prefix=5),
+        shape=TINY_SHAPE,
+        parameters=23_584,
+        source=TOY,
     ),
     tower(
         "dinov3-vit-l-16",
         "dinov3",
         square(224, 16, prefix=5),
-        shape=LARGE,
+        shape=LARGE_SHAPE,
         parameters=303_129_600,
         source="config of facebook/dinov3-vitl16-pretrain-lvd1689m",
     ),
@@ -200,12 +204,12 @@ def naflex_rule(patch: int, patches: int) -> TokenRule:
     )
 
 
-NAFLEX = (
+NAFLEX_SIZES = (
     tower(
         "siglip2-naflex-tiny",
         "siglip2-naflex",
         naflex_rule(4, 24),
-        shape=TINY,
+        shape=TINY_SHAPE,
         table=4,
         parameters=27_744,
         source=TOY,
@@ -221,4 +225,11 @@ NAFLEX = (
     ),
 )
 
-SIZES = (*SIGLIP, *CLIP, *DINOV2, *DINOV2_REGISTERS, *DINOV3, *NAFLEX)
+SIZES = (
+    *SIGLIP_SIZES,
+    *CLIP_SIZES,
+    *DINOV2_SIZES,
+    *DINOV2_REGISTERS_SIZES,
+    *DINOV3_SIZES,
+    *NAFLEX_SIZES,
+)

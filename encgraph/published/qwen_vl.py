@@ -7,20 +7,22 @@ QWEN3_VL_RULE = TokenRule(
     merge=2,
     min_pixels=65_536,
     max_pixels=16_777_216,
-    video_min_pixels=131_072,
-    video_max_pixels=786_432,
+    video_min_pixels=4_096,
+    video_max_pixels=25_165_824,
 )
+"""Limits as the models' own preprocessor_config.json and video_preprocessor_config.json have them; those
+of a clip are of all its frames together. The defaults of transformers' classes are narrower."""
 
 QWEN2_VL_RULE = TokenRule(
     patch=14,
     merge=2,
     min_pixels=3_136,
     max_pixels=12_845_056,
-    video_min_pixels=100_352,
-    video_max_pixels=602_112,
+    video_min_pixels=3_136,
+    video_max_pixels=12_845_056,
     video_limits_a_frame=True,
 )
-"""Of Qwen2-VL and Qwen2.5-VL alike."""
+"""Of Qwen2-VL and Qwen2.5-VL alike, whose one preprocessor_config.json speaks of clips too, a frame each."""
 
 
 def _qwen3(name: str, *, small: bool, out: int, parameters: int) -> EncoderSize:

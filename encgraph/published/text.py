@@ -1,9 +1,10 @@
 """Sizes of text encoders: BERT, XLM-R and ModernBERT, with how their embeddings are pooled."""
 
+from encgraph.published.images import BASE_SHAPE, LARGE_SHAPE
 from encgraph.records import Modality
 from encgraph.rules import EncoderSize, Setting, TokenRule
 
-TOY = "made for tests and laptops; a toy width and vocabulary"
+TOY_TEXT = "made for tests and laptops; a toy width and vocabulary"
 
 
 def text_rule(longest: int) -> TokenRule:
@@ -50,16 +51,22 @@ def _text(  # noqa: PLR0913 - the numbers of one published config
     )
 
 
-TINY = (3, 32, 64, 4)
-BASE = (12, 768, 3072, 12)
-LARGE = (24, 1024, 4096, 16)
+TINY_TEXT_SHAPE = (3, 32, 64, 4)
 
 SIZES = (
-    _text("bert-tiny", "bert", TINY, words=99, longest=64, parameters=32_032, source=TOY),
+    _text(
+        "bert-tiny",
+        "bert",
+        TINY_TEXT_SHAPE,
+        words=99,
+        longest=64,
+        parameters=32_032,
+        source=TOY_TEXT,
+    ),
     _text(
         "bert-base-uncased",
         "bert",
-        BASE,
+        BASE_SHAPE,
         words=30522,
         longest=512,
         pooling="mean",
@@ -78,17 +85,17 @@ SIZES = (
     _text(
         "xlm-roberta-tiny",
         "xlm-roberta",
-        TINY,
+        TINY_TEXT_SHAPE,
         words=99,
         longest=64,
         pooling="mean",
         parameters=32_064,
-        source=TOY,
+        source=TOY_TEXT,
     ),
     _text(
         "bge-m3",
         "xlm-roberta",
-        LARGE,
+        LARGE_SHAPE,
         words=250002,
         longest=8192,
         parameters=567_754_752,
@@ -110,7 +117,7 @@ SIZES = (
             ("sep_token_id", 2),
         ),
         parameters=38_272,
-        source=TOY,
+        source=TOY_TEXT,
     ),
     _text(
         "modernbert-base",

@@ -2,7 +2,15 @@
 
 from dataclasses import replace
 
-from encgraph.published.images import BASE, LARGE, SO400M, TINY, TOY, square, tower
+from encgraph.published.images import (
+    BASE_SHAPE,
+    LARGE_SHAPE,
+    SO400M,
+    TINY_SHAPE,
+    TOY,
+    square,
+    tower,
+)
 from encgraph.rules import Resize, TokenRule
 
 RATIO_TILES = 12
@@ -11,28 +19,28 @@ EDGE_TILES = 4
 """Tiles along the longer side by the processors of Idefics3 and SmolVLM, which add one of the whole."""
 
 
-def cut(rule: TokenRule, resize: Resize, tiles: int) -> TokenRule:
+def tiled(rule: TokenRule, resize: Resize, tiles: int) -> TokenRule:
     """The rule of images cut into squares of another rule."""
     return replace(rule, resize=resize, tiles=tiles)
 
 
 def by_ratio(side: int, patch: int, *, merge: int, prefix: int = 0) -> TokenRule:
     """Rule of the published InternVL models."""
-    return cut(square(side, patch, merge=merge, prefix=prefix), "ratio_tiles", RATIO_TILES)
+    return tiled(square(side, patch, merge=merge, prefix=prefix), "ratio_tiles", RATIO_TILES)
 
 
 def by_edge(side: int, patch: int, *, merge: int) -> TokenRule:
     """Rule of the published Idefics3 and SmolVLM models."""
-    return cut(square(side, patch, merge=merge), "edge_tiles", EDGE_TILES)
+    return tiled(square(side, patch, merge=merge), "edge_tiles", EDGE_TILES)
 
 
 INTERN_300M = (("attention_bias", True),)
-INTERNVL = (
+INTERNVL_SIZES = (
     tower(
         "internvl-tiny",
         "internvl",
         by_ratio(32, 8, merge=2, prefix=1),
-        shape=TINY,
+        shape=TINY_SHAPE,
         out=48,
         settings=INTERN_300M,
         parameters=32_768,
@@ -42,7 +50,7 @@ INTERNVL = (
         "internvl3-2b",
         "internvl",
         by_ratio(448, 14, merge=2, prefix=1),
-        shape=LARGE,
+        shape=LARGE_SHAPE,
         out=1536,
         settings=INTERN_300M,
         parameters=312_674_304,
@@ -52,7 +60,7 @@ INTERNVL = (
         "internvl3-8b",
         "internvl",
         by_ratio(448, 14, merge=2, prefix=1),
-        shape=LARGE,
+        shape=LARGE_SHAPE,
         out=3584,
         settings=INTERN_300M,
         parameters=331_552_768,
@@ -60,12 +68,12 @@ INTERNVL = (
     ),
 )
 
-IDEFICS3 = (
+IDEFICS3_SIZES = (
     tower(
         "idefics3-tiny",
         "idefics3",
         by_edge(32, 8, merge=2),
-        shape=TINY,
+        shape=TINY_SHAPE,
         out=48,
         parameters=29_984,
         source=TOY,
@@ -83,7 +91,7 @@ IDEFICS3 = (
         "smolvlm2-500m",
         "smolvlm",
         by_edge(512, 16, merge=4),
-        shape=BASE,
+        shape=BASE_SHAPE,
         out=960,
         parameters=98_229_504,
         source="vision_config and connector of HuggingFaceTB/SmolVLM2-500M-Video-Instruct",
@@ -101,19 +109,19 @@ IDEFICS3 = (
         "smolvlm-tiny",
         "smolvlm",
         by_edge(48, 8, merge=3),
-        shape=TINY,
+        shape=TINY_SHAPE,
         out=48,
         parameters=38_304,
         source=TOY,
     ),
 )
 
-GEMMA3 = (
+GEMMA3_SIZES = (
     tower(
         "gemma3-tiny",
         "gemma3",
         square(32, 8, merge=2),
-        shape=TINY,
+        shape=TINY_SHAPE,
         out=48,
         parameters=25_408,
         source=TOY,
@@ -138,4 +146,4 @@ GEMMA3 = (
     ),
 )
 
-SIZES = (*INTERNVL, *IDEFICS3, *GEMMA3)
+SIZES = (*INTERNVL_SIZES, *IDEFICS3_SIZES, *GEMMA3_SIZES)

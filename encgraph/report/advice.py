@@ -7,12 +7,12 @@ from encgraph.facts import FallbackFacts, Report
 from encgraph.records import FallbackReason
 from encgraph.report import findings
 from encgraph.report.text import factor, ms, percent, plural
+from encgraph.results import LEAST_OF_P99
 
 LOW_FILL = 0.75
 MANY_FALLBACKS = 0.01
 """Share of items from which a reason to fall back is worth removing."""
 MUCH_JITTER = 1.15
-FEW_REQUESTS = 100
 MEASURED_HERE = "measured at capture"
 """How the source of calibrated costs begins."""
 
@@ -128,7 +128,8 @@ def _about_tail(report: Report) -> list[str]:
     can_calibrate = costs is not None and not costs.startswith(MEASURED_HERE)
     ways = "budgets for the largest requests (--largest)"
     ways += ", or --calibrate to run eager what eager runs faster here" if can_calibrate else ""
-    return [f"The tail is no better than eager's, p99 {factor(tail)}: try {ways}."]
+    name = report.latencies.ours_wall.tail_name
+    return [f"The tail is no better than eager's, {name} {factor(tail)}: try {ways}."]
 
 
 def _about_packing(report: Report) -> list[str]:
@@ -165,6 +166,6 @@ def _about_jitter(report: Report) -> list[str]:
 
 def _about_samples(report: Report) -> list[str]:
     count = len(report.times)
-    if not (report.on_card and report.complete and 0 < count < FEW_REQUESTS):
+    if not (report.on_card and report.complete and 0 < count < LEAST_OF_P99):
         return []
-    return [f"Measure more requests: p99 over {count:,} is close to the single worst one."]
+    return [f"Measure more requests: the tail of {count:,} is the single slowest one."]

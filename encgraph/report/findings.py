@@ -18,7 +18,7 @@ SAME_RATE = 1e-6
 
 
 def tail_speedup(report: Report) -> float:
-    """Eager's p99 over the runner's; 1 if not measured."""
+    """Eager's p99 over the runner's, of few requests the slowest's; 1 if not measured."""
     if report.latencies is None:
         return 1.0
     return report.latencies.eager_wall.p99_ms / report.latencies.ours_wall.p99_ms
@@ -116,13 +116,13 @@ def charted(report: Report) -> tuple[str, str]:
 
 
 def of_latencies(report: Report) -> str:
-    """Mean and p99 against eager's."""
+    """Mean and p99 against eager's; of few requests the slowest."""
     assert report.latencies is not None
     ours, eager = report.latencies.ours_wall, report.latencies.eager_wall
     tail = "shorter" if ours.p99_ms < eager.p99_ms else "longer"
     return (
         f"Mean {ms(ours.mean_ms)} against eager's {ms(eager.mean_ms)}; the tail is {tail}: "
-        f"p99 {ms(ours.p99_ms)} against {ms(eager.p99_ms)}."
+        f"{ours.tail_name} {ms(ours.p99_ms)} against {ms(eager.p99_ms)}."
     )
 
 

@@ -112,8 +112,10 @@ def _tail_lines(report: Report) -> tuple[str, ...]:
     if report.latencies is None or len(report.times) == 1:
         return ()
     ours, eager = report.latencies.ours_wall, report.latencies.eager_wall
-    worst = eager.worst_ms / ours.worst_ms
-    return (f"p99: {factor(findings.tail_speedup(report))}, slowest: {factor(worst)}",)
+    slowest = f"slowest: {factor(eager.worst_ms / ours.worst_ms)}"
+    if ours.tail_ms is None:
+        return (slowest,)
+    return (f"p99: {factor(findings.tail_speedup(report))}, {slowest}",)
 
 
 def _faster_predicted(report: Report, question: str) -> Verdict:

@@ -73,8 +73,10 @@ def definitions(pairs: Iterable[tuple[str, object]]) -> Html:
     return element("dl", *(join([element("dt", esc(k)), element("dd", esc(v))]) for k, v in pairs))
 
 
-def bare_ms(value: float) -> str:
-    """Milliseconds with three significant digits, the unit left to a table's header."""
+def bare_ms(value: float | None) -> str:
+    """Milliseconds with three significant digits, the unit left to a table's header; a dash for none."""
+    if value is None:
+        return "-"
     digits = 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f}"
 

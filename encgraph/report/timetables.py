@@ -34,7 +34,15 @@ def predicted(prediction: CardPrediction) -> Html:
         ("doubling budgets", prediction.doubling),
         ("eager", prediction.eager),
     )
-    return element("div", element("p", element("strong", esc(title))), _times(named))
+    return element(
+        "div", element("p", element("strong", esc(title))), _times(named), _few(prediction.ours)
+    )
+
+
+def _few(latency: Latency) -> Html:
+    return (
+        paragraph(f"{latency.tail_note.capitalize()}.", "soft") if latency.tail_note else Html("")
+    )
 
 
 def measured(report: Report) -> Html:
@@ -52,6 +60,7 @@ def measured(report: Report) -> Html:
     )
     wall = found.ours_wall
     how = f"{plural(wall.samples, 'sample')} after {plural(wall.warmups, 'warm-up')}, interleaved."
+    how += f" {wall.tail_note.capitalize()}." if wall.tail_note else ""
     if not report.on_card:
         title = "Times of the reference backend: no statement about a card"
         return section(title, _times(named), paragraph(how, "soft"))
@@ -69,7 +78,7 @@ def _times(named: Iterable[Named]) -> Html:
 
 
 def _row(name: str, latency: Latency) -> tuple[str, ...]:
-    times = (latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.worst_ms)
+    times = (latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.tail_ms, latency.worst_ms)
     return (name, *(bare_ms(t) for t in times))
 
 

@@ -10,6 +10,8 @@ from encgraph.errors import require
 
 IMAGE_PART = "image_url"
 READ_PARTS = frozenset({"text", "refusal", IMAGE_PART})
+IMAGE_PARTS = frozenset({"image", "input_image"})
+"""Images in forms that are not read."""
 SEEN_PARTS = frozenset({"image", "input_image", "video", "video_url", "input_video"})
 """Parts that are not read and that a vision encoder would see: a request is incomplete without them."""
 

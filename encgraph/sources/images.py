@@ -95,7 +95,11 @@ def of_url(url: str, folder: Path) -> Sized:
     place = unquote(url[len("file://") :]) if scheme else url
     require("\0" not in place, "a path must not contain a NUL byte")
     path = folder / place
-    require(_is_inside(path, folder), f"leads out of {str(folder)!r}; only files below it are read")
+    require(
+        _is_inside(path, folder),
+        f"leads out of {str(folder)!r}, the folder of the JSON lines; only files below it are read: put "
+        "the JSON lines into a folder above the images",
+    )
     return of_file(path)
 
 

@@ -147,6 +147,9 @@ def draw(
 def notes(profile: Profile) -> tuple[str, ...]:
     """Say where a profile is from, under which licence, and how it is biased."""
     origin = f"{profile.name}: {profile.source} @ {profile.commit}, {profile.licence}"
+    if profile.parts:
+        licences = profile.licence.removeprefix("as theirs: ")
+        origin = f"{profile.name}: {profile.source}, under their licences: {licences}"
     about = [origin, f"evidence: {profile.evidence}", f"known bias: {profile.bias}"]
     if profile.windows:
         about.append("sides are not published: each image has a near-square legal grid")

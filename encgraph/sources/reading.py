@@ -179,6 +179,8 @@ def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
             gathered.add(str(chat.line), place, partial(_url, url, path.parent, size))
         for kind, count in Counter(chat.unread).items():
             reason = f"content parts of type {kind!r} are not read ({count})"
+            if kind in chats.IMAGE_PARTS:
+                reason += f"; write them as parts of type {chats.IMAGE_PART!r}"
             if kind in chats.SEEN_PARTS:
                 gathered.lack(str(chat.line), place, reason)
             else:

@@ -84,6 +84,12 @@ def _table(reader: Any, prefer: Form) -> Table:
 def _rows(reader: Any, header: list[str], kept: list[str]) -> Iterator[TableRow]:
     for cells in reader:
         if any(cell.strip() for cell in cells):
+            more = [cell for cell in cells[len(header) :] if cell.strip()]
+            require(
+                not more,
+                f"line {reader.line_num}: must have {len(header)} fields, as the header has, got "
+                f"{','.join(cells)!r:.60}; write numbers without thousands separators",
+            )
             yield _row(dict(zip(header, cells, strict=False)), kept, reader.line_num)
 
 

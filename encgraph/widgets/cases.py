@@ -66,6 +66,8 @@ class Case:
     doubling: Plan
     """The budgets that vLLM infers."""
     _known: dict[tuple[Plan, str, bool], Judged] = field(default_factory=dict, init=False)
+    _kept: dict[tuple[Plan, str, bool], Judged] = field(default_factory=dict, init=False)
+    """What was judged ahead: plans set by hand never push it out."""
 
     @classmethod
     def of(cls, traffic: Traffic, costs: Costs, *, limits: Limits | None = None) -> "Case":
@@ -98,15 +100,23 @@ class Case:
         """No graphs: every batch runs eager."""
         return Plan(graphs=(), encoder=self.target.size.name)
 
+    def judge_ahead(self) -> None:
+        """Judge each fitted plan, doubling and eager once and for all."""
+        asked = [(choice.plan, self.limits.pack) for choice in self.fit.frontier]
+        for plan, rule in (*asked, (self.doubling, "ascending"), (self.off, "ascending")):
+            self._kept[plan, str(rule), False] = self.judged(plan, pack=rule)
+
     def judged(self, plan: Plan, *, pack: sweep.Rule = "", fit_on: bool = False) -> Judged:
         """Judge a plan on the held-out requests, or on those it was fitted on."""
         rule = pack or self.limits.pack
         key = (plan, str(rule), fit_on)
-        if key not in self._known:
+        found = self._kept.get(key) or self._known.get(key)
+        if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.pop(next(iter(self._known)))
-            self._known[key] = self._judged(plan, rule, self.fit_on if fit_on else self.held_out)
-        return self._known[key]
+            found = self._judged(plan, rule, self.fit_on if fit_on else self.held_out)
+            self._known[key] = found
+        return found
 
     def _judged(self, plan: Plan, rule: sweep.Rule, side: Side) -> Judged:
         # Ascending is vLLM's rule, and vLLM's graphs share no buffers.

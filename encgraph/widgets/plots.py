@@ -90,10 +90,12 @@ class Plot(anywidget.AnyWidget):
         self._show(sketch.filled(traces, layout), label)
 
     def _show(self, shown: Values, label: str) -> None:
-        self._shown, self.label = shown, label
+        self._shown = shown
         # A page makes uids of its own, fit for CSS selectors.
         data = [{k: v for k, v in trace.items() if k != "uid"} for trace in shown["data"]]
-        self.drawn = str(plotly.io.json.to_json_plotly({**shown, "data": data}))
+        with self.hold_sync():  # one message
+            self.label = label
+            self.drawn = str(plotly.io.json.to_json_plotly({**shown, "data": data}))
 
     def _asked(self, _: Any, message: Any, __: Any) -> None:
         if isinstance(message, dict) and message.get("wants") == "plotly":

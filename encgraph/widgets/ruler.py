@@ -53,6 +53,7 @@ class BudgetRuler(panels.Panel):
 
     def __init__(self, case: Case, count: int | None = None) -> None:
         self.case = case
+        case.judge_ahead()
         frontier = case.fit.frontier
         start = len(case.fit.best.plan.graphs) if count is None else count
         self.count = panels.slider(
@@ -118,15 +119,15 @@ class BudgetRuler(panels.Panel):
 
     def _show(self, plan: Plan) -> None:
         case = self.case
-        judged = case.judged(plan)
-        rows = [_row("these budgets", plan, judged, case), self._optimum(plan, judged)]
-        self.judged = judged
-        self.table.value = panels.table(COLUMNS, rows + self._others)
-        self.said.value = f"<b>{panels.note(verdict(case, judged))}</b>"
-        self.note.value = panels.note(f"{case.how}; {panels.priced(case.costs)}")
+        self.judged = judged = case.judged(plan)
         self._drawn = plan
         self._redraw()  # before the parts that follow the plan
         self.plan = plan
+        # Last, while a page draws: budgets set by hand are judged on what was fitted on too.
+        rows = [_row("these budgets", plan, judged, case), self._optimum(plan, judged)]
+        self.table.value = panels.table(COLUMNS, rows + self._others)
+        self.said.value = f"<b>{panels.note(verdict(case, judged))}</b>"
+        self.note.value = panels.note(f"{case.how}; {panels.priced(case.costs)}")
 
     def _redraw(self, _: Any = None) -> None:
         shares = self.below.value == BELOW[0]
