@@ -20,11 +20,12 @@ from torch import Tensor
 from encgraph import ambient, broken, memory
 from encgraph.attention import measured
 from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput
-from encgraph.errors import CaptureError
+from encgraph.errors import CaptureError, require
 from encgraph.records import Capacity
 from encgraph.results import Memory
 
 BACKENDS = ("cuda", "reference")
+SLABS = ("shared", "private")
 WARMUPS = 2
 """Eager runs before a capture: the first may compile or load libraries, the second must not."""
 
@@ -126,14 +127,23 @@ def new_home(device: torch.device) -> Home:
     return home
 
 
+def check_names(*, backend: str, slabs: str = "shared") -> None:
+    """Refuse a backend or slabs that there are not.
+
+    Raises:
+        ValueError: If it is unknown; says which there are.
+    """
+    for what, name, known in (("backend", backend, BACKENDS), ("slabs", slabs, SLABS)):
+        require(name in known, f"{what} must be one of {known}, got {name!r}")
+
+
 def check_backend(backend: str, device: torch.device) -> None:
     """Refuse a backend that is unknown, or that an encoder's device does not have.
 
     Raises:
         ValueError: If it is.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
+    check_names(backend=backend)
     if backend == "cuda" and device.type != "cuda":
         raise ValueError(
             f"backend 'cuda' needs an encoder on a CUDA device, got one on {device}; "

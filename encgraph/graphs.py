@@ -289,9 +289,8 @@ def _refuse_overfull(capacity: Capacity, items: Sequence[Item]) -> None:
 
 
 def _check(encoder: Encoder, plan: Plan, *, backend: str, slabs: str) -> None:
+    capturing.check_names(backend=backend, slabs=slabs)
     capturing.check_backend(backend, encoder.spec.device)
-    if slabs not in ("shared", "private"):
-        raise ValueError(f"slabs must be 'shared' or 'private', got {slabs!r}")
     if not plan.graphs:
         raise ValueError("a plan without graphs has nothing to capture; run the encoder eager")
     name = encoder.spec.name

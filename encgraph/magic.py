@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from encgraph import handles, shows, tabular
 from encgraph.errors import require
+from encgraph.report.text import plural
 
 if TYPE_CHECKING:
     from encgraph.measure import Recorder, Timed
@@ -34,7 +35,7 @@ class Profile:
             _row(key, groups[key]) for key in sorted(groups, key=lambda k: (k[0], k[1] or 0))
         )
         columns = ("route", "budget", "steps", "items", "real tokens", "fill", "time")
-        title = f"{len(self.steps)} steps" if self.steps else "no encoder call in this cell"
+        title = plural(len(self.steps), "step") if self.steps else "no encoder call in this cell"
         return tabular.Shown(title=title, columns=columns if rows else (), rows=rows)
 
 

@@ -15,14 +15,15 @@ another thread's call to it waits for ever.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
-from encgraph import ambient, graphs, incoming, packing, rows, watch
+from encgraph import ambient, capturing, graphs, incoming, packing, rows, watch
 from encgraph.borrowed import Borrowed
+from encgraph.encoders import protocol
 from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
 from encgraph.errors import CaptureError
 from encgraph.exact import ExactSet
@@ -44,9 +45,9 @@ from encgraph.results import Memory
 from encgraph.tabular import Showing
 
 PackerOf = Callable[[Plan], packing.Packer]
-Present = TypeVar("Present")
 _ASCENDING: PackerOf = partial(packing.packer, rule="ascending")
-OWNERSHIPS = ("one_copy", "clone_each")
+OWNERSHIPS: Mapping[str, rows.Own] = {"one_copy": rows.one_copy, "clone_each": rows.clone_each}
+FORGOTTEN = "nothing is captured: every batch runs eager; call capture()"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -55,7 +56,7 @@ class EncoderRunner(Showing):
 
     Threads may share it: `execute`, `execute_each`, `borrow`, `capture`, `clear` and `pack_by` wait for
     one another, so one batch is encoded at a time and `execute` gives each thread its own outputs.
-    Called by an observer of the same runner they raise RuntimeError.
+    Called by an observer of the same runner they raise RuntimeError. A forgotten `capture` warns.
     """
 
     encoder: Encoder
@@ -75,16 +76,25 @@ class EncoderRunner(Showing):
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _running: int | None = field(init=False, default=None)
     """Thread of the call in progress."""
+    _knows: bool = field(init=False, default=False)
+    """Whether the caller was told, or chose, that nothing is captured."""
 
     def __post_init__(self) -> None:
+        protocol.check(self.encoder)
+        if not isinstance(self.plan, Plan):
+            raise TypeError(f"plan must be a Plan, got {type(self.plan).__name__}")
+        if not callable(self.packer):
+            raise TypeError(f"packer must make the packer of a plan, got {self.packer!r:.40}")
+        capturing.check_names(backend=self.backend, slabs=self.slabs)
         if self.ownership not in OWNERSHIPS:
-            raise ValueError(f"ownership must be one of {OWNERSHIPS}, got {self.ownership!r}")
+            raise ValueError(f"ownership must be one of {[*OWNERSHIPS]}, got {self.ownership!r}")
 
     def __enter__(self) -> "EncoderRunner":
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.clear()
+        self._knows = False
 
     @property
     def is_graphed(self) -> bool:
@@ -116,6 +126,7 @@ class EncoderRunner(Showing):
         """
         with self._turn():
             self._clear()
+            self._knows = True
             if self.is_graphed:
                 hooked = watch.hooked(self.encoder.module)
                 if hooked:
@@ -186,7 +197,7 @@ class EncoderRunner(Showing):
             StaleBufferError: If the encoder changed since capture.
             RuntimeError: If an observer of this runner calls it.
         """
-        own = rows.one_copy if self.ownership == "one_copy" else rows.clone_each
+        own = OWNERSHIPS[self.ownership]
         return [done.tensor() for done in self._run(incoming.sized(batch), own)]
 
     def execute_each(self, batch: Sequence[Input]) -> list[EncoderOutput | Refusal]:
@@ -204,8 +215,9 @@ class EncoderRunner(Showing):
         numbered = enumerate(incoming.sized(batch))
         refused = [incoming.refusal(value, index, self.encoder) for index, value in numbered]
         pairs = zip(batch, refused, strict=True)
-        outputs = iter(self.execute([value for value, error in pairs if error is None]))
-        return [next(outputs) if error is None else error for error in refused]
+        taken = [value for value, error in pairs if error is None]
+        done = iter(self._run(taken, OWNERSHIPS[self.ownership]))
+        return [next(done).tensor() if error is None else error for error in refused]
 
     def borrow(self, batch: Sequence[Input]) -> list[Borrowed]:
         """Encode a batch without the copy out of the slab.
@@ -220,11 +232,12 @@ class EncoderRunner(Showing):
         return self._run(incoming.sized(batch), rows.split)
 
     def _run(self, batch: Sequence[Input], own: rows.Own) -> list[Borrowed]:
-        outputs: list[Borrowed | None] = [None] * len(batch)
         with self._turn():
-            for done in self._parts(batch, own):
-                outputs[done.item] = done
-        return [_present(output, index) for index, output in enumerate(outputs)]
+            if self._graphs is None and self.is_graphed and not self._knows:
+                self._knows = True
+                warnings.warn(FORGOTTEN, stacklevel=3)
+            found = {done.item: done for done in self._parts(batch, own)}
+        return [found[index] for index in range(len(batch))]
 
     def _parts(self, batch: Sequence[Input], own: rows.Own) -> Iterator[Borrowed]:
         known = incoming.read(batch, self.encoder)
@@ -284,8 +297,3 @@ class EncoderRunner(Showing):
         rows.check(outputs, indices, items, spec)
         for index, output in zip(indices, outputs, strict=True):
             yield Borrowed(index, output, None, 0)
-
-
-def _present(value: Present | None, index: int) -> Present:
-    assert value is not None, f"packing lost item {index}"
-    return value

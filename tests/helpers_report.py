@@ -36,6 +36,7 @@ def all_eager() -> Report:
                 reason=FallbackReason.EAGER_IS_FASTER,
             ),
             ms=timed.ms,
+            request=timed.request,
         )
         for timed in base.steps
     )

@@ -113,3 +113,47 @@ def test_an_item_over_every_budget_falls_back_and_is_right(runner, encoder):
     [eager] = encoder.stock().eager([large])
     assert output.main.shape == (72, 96)
     torch.testing.assert_close(output.main, eager.main, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["execute", "execute_each", "borrow"])
+def test_a_runner_without_its_graphs_warns_its_caller_once(way):
+    encoder = tiny()
+    runner = EncoderRunner(encoder=encoder, plan=plan(16), backend="reference")
+    call = {
+        "execute": runner.execute,
+        "execute_each": runner.execute_each,
+        "borrow": runner.borrow,
+    }[way]
+    inputs = batch([(8, 8)], encoder)
+    with pytest.warns(UserWarning, match=r"every batch runs eager; call capture\(\)$") as said:
+        call(inputs)
+        call(inputs)
+    assert [warning.filename for warning in said] == [__file__]
+
+
+def test_a_runner_that_was_left_warns_and_one_that_was_cleared_does_not(recwarn):
+    encoder = tiny()
+    with EncoderRunner(encoder=encoder, plan=plan(16), backend="reference") as runner:
+        runner.capture()
+        runner.clear()
+        runner.execute(batch([(8, 8)], encoder))
+    assert not [w for w in recwarn if "nothing is captured" in str(w.message)]
+    with pytest.warns(UserWarning, match="nothing is captured"):
+        runner.execute(batch([(8, 8)], encoder))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"plan": {"graphs": []}}, "plan must be a Plan, got dict"),
+        ({"plan": None}, "plan must be a Plan, got NoneType"),
+        ({"encoder": "qwen3-vl-tiny"}, "got str without spec, module, item_spec"),
+        ({"backend": "cudaa"}, "backend must be one of .*, got 'cudaa'"),
+        ({"slabs": "own"}, "slabs must be one of .*, got 'own'"),
+        ({"packer": "zz"}, "packer must make the packer of a plan, got 'zz'"),
+        ({"ownership": "mine"}, "ownership must be one of .*, got 'mine'"),
+    ],
+)
+def test_a_runner_is_not_made_of_what_it_cannot_use(wrong, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        EncoderRunner(**{"encoder": tiny(), "plan": plan(16), **wrong})

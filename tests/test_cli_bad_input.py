@@ -11,7 +11,7 @@ from helpers_cli import TINY, error, invoke, passes, photos, read_json
 from helpers_interrupt import interrupted
 
 from encgraph import codec, sizes
-from encgraph.cli import options
+from encgraph.cli import options, output
 from encgraph.cli.app import app
 from encgraph.facts import Report
 from encgraph.records import SCHEMA, Plan
@@ -260,6 +260,25 @@ def test_an_output_folder_that_cannot_be_written_is_said_before_any_work(
     source = ("builtin:nowhere",) if command != "record" else ()
     said = error(command, *source, *REFERENCE, "--out", tmp_path / "file" / "out")
     assert "cannot be written: Not a directory; choose another" in said
+
+
+def test_a_folder_is_made_with_its_first_file(tmp_path: Path) -> None:
+    made, kept = tmp_path / "new" / "out", tmp_path / "kept"
+    kept.mkdir()
+    assert (output.folder(made), output.folder(kept)) == (made, kept)
+    assert list(tmp_path.iterdir()) == [kept]
+    error("run", "builtin:nowhere", *REFERENCE, "--out", made)
+    assert not made.parent.exists()
+    output.write(made / "report.json", "{}")
+    assert (made / "report.json").read_text() == "{}"
+
+
+def test_an_interrupt_before_the_first_request_leaves_no_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "encgraph", "bench", "builtin:coco", "--count", "400"]
+    command += [*REFERENCE, "--out", str(tmp_path / "out")]
+    status, _, said = interrupted(command, at=rb"backend reference on the CPU")
+    assert status == 130, said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_that_cannot_be_written_is_said_before_any_work(tmp_path: Path) -> None:

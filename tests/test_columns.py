@@ -30,7 +30,7 @@ PREDICTED = (
         ("graphs off (eager)", "18.47", "18.47", "18.47", "18.47", "0%", "0%", "0 MiB"),
     ),
 )
-REASON = "takes 37.6% of replays at 99% fill (fitted, tail smoothed)"
+REASON = "expected to take 37.6% of replays at 99% fill (fitted, tail smoothed)"
 
 
 def on_terminal(width: int, *arguments: object) -> str:
@@ -143,15 +143,15 @@ def test_space_between_columns_goes_before_a_column_does() -> None:
 def test_headings_break_before_text_and_text_breaks_evenly() -> None:
     columns = ("budget, tokens", "longest segment, patches", "reason")
     table = tabular.table(columns, [("260", "1,040", REASON)])
-    assert drawn(table, 80) == [
+    assert drawn(table, 91) == [
         "             longest",
         "budget,     segment,",
         " tokens      patches  reason",
         f"    260        1,040  {REASON}",
     ]
     assert drawn(table, 60)[-2:] == [
-        "      260               1,040  takes 37.6% of replays at 99%",
-        "                               fill (fitted, tail smoothed)",
+        "    260           1,040  expected to take 37.6% of replays",
+        "                         at 99% fill (fitted, tail smoothed)",
     ]
 
 

@@ -51,7 +51,6 @@ def every_figure() -> dict[str, go.Figure]:
     assert report.latencies and report.jitter and report.memory
     return {
         "traffic": figures.traffic_histogram(tokens),
-        "budgets": figures.budgets_over_traffic(report.plan, tokens),
         "fill": figures.fill(steps),
         "routes": figures.latency_by_route_and_size(report.steps),
         "quantiles": figures.latency_quantiles({"ours": report.latencies.ours_wall}),
@@ -86,7 +85,6 @@ def test_times_start_at_zero_and_ratios_span_zero_to_one() -> None:
         assert drawn[name].layout.yaxis.rangemode == "tozero", name
     assert drawn["memory"].layout.xaxis.rangemode == "tozero"
     assert drawn["fill"].layout.yaxis.range[0] == 0
-    assert drawn["budgets"].layout.xaxis.range == (0, 1)
 
 
 def test_fill_is_real_over_budget_tokens_for_each_budget() -> None:
@@ -186,7 +184,6 @@ def test_a_name_is_drawn_literally() -> None:
     "draw",
     [
         lambda: figures.traffic_histogram([]),
-        lambda: figures.budgets_over_traffic(examples.plan(), []),
         lambda: figures.fill([]),
         lambda: figures.latency_by_route_and_size([]),
         lambda: figures.latency_quantiles({}),

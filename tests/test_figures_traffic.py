@@ -1,6 +1,4 @@
-"""Traffic as a histogram, and budgets over it."""
-
-import report_examples as examples
+"""Traffic as a histogram."""
 
 from encgraph import figures
 
@@ -29,24 +27,3 @@ def test_a_traffic_without_recurring_sizes_has_no_marks() -> None:
     drawn = figures.traffic_histogram(list(range(100, 400)))
     assert [trace.uid for trace in drawn.data] == ["traffic"]
     assert drawn.layout.annotations == ()
-
-
-def test_padding_lies_between_a_request_and_the_smallest_budget_that_holds_it() -> None:
-    drawn = figures.budgets_over_traffic(examples.plan((64, 256)), [300, 64, 10, 65])
-    traces = {trace.uid: trace for trace in drawn.data}
-    assert list(traces["requests"].y) == [10, 64, 65, 300]
-    assert list(traces["padding"].y) == [64, 64, 256, 300]
-    assert traces["padding"].fill == "tonexty"
-    assert list(traces["fallback"].y) == [300]
-
-
-def test_a_plan_without_graphs_leaves_every_request_to_fallback() -> None:
-    drawn = figures.budgets_over_traffic(examples.plan(()), [10, 20])
-    assert [trace.uid for trace in drawn.data] == ["requests", "fallback"]
-
-
-def test_many_requests_are_thinned_but_both_ends_stay() -> None:
-    drawn = figures.budgets_over_traffic(examples.plan((64,)), list(range(1, 5001)))
-    requests = drawn.data[0]
-    assert len(requests.y) == 400
-    assert (requests.y[0], requests.y[-1], requests.x[-1]) == (1, 5000, 1.0)

@@ -3,13 +3,14 @@
 import re
 from dataclasses import replace
 
+import pytest
 import report_examples as examples
-from helpers_report import words
+from helpers_report import all_eager, words
 
 from encgraph import figures
-from encgraph.facts import FallbackFacts, Report
+from encgraph.facts import FallbackFacts, Report, TimedStep
 from encgraph.records import FallbackReason, Load, Modality, Route, Step
-from encgraph.report import page
+from encgraph.report import drawings, findings, page
 from encgraph.results import Latency
 
 
@@ -37,6 +38,46 @@ def test_a_cpu_without_a_prediction_says_why_no_chart_is_there() -> None:
 def test_a_card_draws_what_it_measured() -> None:
     assert {"latency", "speedup", "routes"} <= figure_ids(examples.card_report())
     assert "Not drawn" not in words(examples.card_report())
+
+
+def split() -> Report:
+    """A request whose items go three ways, one replayed whole, one not reached."""
+    base = examples.card_report(count=3)
+    steps = (
+        (0, examples.step(64)),
+        (0, examples.step(200)),
+        (0, examples.step(9000)),
+        (1, examples.step(60)),
+    )
+    return replace(
+        base,
+        steps=tuple(TimedStep(step=step, ms=1, request=request) for request, step in steps),
+        fallbacks=FallbackFacts.by_reason(step for _, step in steps),
+    )
+
+
+def test_budgets_over_the_traffic_show_what_the_packing_did() -> None:
+    routed = findings.routed(split())
+    assert routed.tokens == (64 + 200 + 9000, 60)
+    assert routed.padding == (208 - 200, 64 - 60)
+    assert routed.eager == (9000, 0)
+
+
+@pytest.mark.parametrize("report", [split(), all_eager(), examples.card_report()])
+def test_the_chart_runs_eager_what_the_table_of_fallbacks_lists(report: Report) -> None:
+    [chart] = [d for d in drawings.evidence(report) if d.key == "budgets"]
+    shares = {bar.name: sum(bar.y) for bar in chart.drawn.data[:3]}
+    executed = sum(timed.step.real_tokens for timed in report.steps)
+    fell_back = sum(f.tokens for f in report.fallbacks) / executed
+    assert shares["real tokens run eager"] == pytest.approx(fell_back)
+    assert shares["real tokens replayed"] == pytest.approx(1 - fell_back)
+    assert "over every budget" not in chart.drawn.to_json()
+
+
+def test_a_run_that_executed_nothing_draws_sizes_alone() -> None:
+    report = replace(examples.card_report(), steps=())
+    assert {"requests", "items"} <= figure_ids(report)
+    assert "budgets" not in figure_ids(report)
 
 
 def test_a_chart_of_few_requests_draws_no_p99() -> None:

@@ -214,11 +214,6 @@ def test_capturing_again_frees_first(backend):
         runner.execute(batch([(8, 8)], encoder))
 
 
-def test_ownership_is_checked():
-    with pytest.raises(ValueError, match="ownership must be one of"):
-        EncoderRunner(encoder=tiny(), plan=plan(16), ownership="mine")
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_packing_gives_the_same_outputs(backend):
     encoder = tiny(backend)

@@ -73,6 +73,6 @@ def test_a_budget_below_one_that_is_used_is_kept_for_batches_between() -> None:
     planned = Shape((Rung(1, 1, 0),)).plan([[64, 128, 512, 1024]], TARGET)
     outcome = sweep.pack(counted, planned, costs=MODELLED, rule="ascending")
     reasons = shapes.explained(planned, outcome, np.ones(2), False).reasons
-    assert "0.0% of replays, kept for batches between those seen" in reasons[1]
-    assert "0.0% of replays, kept for batches larger than those seen" in reasons[3]
+    assert ": kept for batches between those seen" in reasons[1]
+    assert ": kept for batches larger than those seen" in reasons[3]
     assert "by rule: no fitted plan beat it on these requests" in reasons[0]

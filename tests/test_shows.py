@@ -120,6 +120,8 @@ def test_a_cell_is_profiled_by_route_and_observers_are_put_back(
         ("fallback", "", "1", "1"),
         ("replay", "64", "1", "1"),
     ]
+    assert profile.table().title == "2 steps"
+    assert Profile(steps=profile.steps[:1]).table().title == "1 step"
     assert len(shell.user_ns["done"]) == 2
     assert runner.observe is before
     with pytest.raises(ZeroDivisionError):

@@ -57,7 +57,9 @@ def test_texts_of_very_different_length_do_not_get_the_same_budget() -> None:
     assert short.token_budget < 100
     assert 500 <= long.token_budget <= 512
     assert short.capacity.patches < long.capacity.patches
-    assert plan.reasons[short.graph].startswith(f"{short.token_budget} tokens, up to 1 item: takes")
+    assert plan.reasons[short.graph].startswith(
+        f"{short.token_budget} tokens, up to 1 item: expected to take"
+    )
 
 
 def test_many_short_texts_share_a_replay_though_each_is_smaller_than_their_number() -> None:

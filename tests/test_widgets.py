@@ -8,6 +8,7 @@ from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, cells, images, made
 from encgraph import budgets, cards, packing, sizes, traffic, widgets
 from encgraph.records import Item, Load, Modality
 from encgraph.traffic import Traffic
+from encgraph.widgets import verdicts
 from encgraph.widgets.cases import Case
 from encgraph.widgets.duels import frames
 from encgraph.widgets.plots import Sketch
@@ -24,8 +25,30 @@ def test_the_ruler_shows_what_judging_the_plan_gives(ruler: widgets.ruler.Budget
     expected = budgets.judge(held, ruler.plan, costs=COSTS)
     row = cells(ruler.table.value)[1]
     assert row[3] == f"{expected.mean_ms:.2f}"
-    assert row[4] == f"{expected.latency.p99_ms:.2f}"
+    assert row[5] == f"{expected.latency.worst_ms:.2f}"
     assert row[6] == f"{expected.padding_ratio:.1%}"
+
+
+def test_the_slowest_of_few_requests_is_not_called_p99(ruler: widgets.ruler.BudgetRuler) -> None:
+    assert [row[4] for row in cells(ruler.table.value)[1:]] == ["", "", "", ""]
+    assert "no p99: of fewer than 100" in ruler.note.value
+    assert "mean and slowest: " in ruler.said.value
+    view = widgets.break_even(COSTS, SMALL, limits=FEW)
+    assert cells(view.table.value)[0][0] == "slowest of held-out requests"
+
+
+def test_the_headline_has_p99_beside_the_mean_and_says_where_it_is_above_eager_s() -> None:
+    requests = traffic.read("builtin:servegen", SIZE, count=2_000)
+    ruler = widgets.budget_ruler(requests, cards.price(SIZE), limits=FEW)
+    case = ruler.case
+    mine = ruler.judged.prediction.latency
+    assert cells(ruler.table.value)[1][4] == f"{mine.p99_ms:.2f}"
+    assert f"p99: {mine.mean_ms:.2f} and {mine.p99_ms:.2f} ms with these" in ruler.said.value
+    off, doubled = (case.judged(plan, pack="ascending") for plan in (case.off, case.doubling))
+    above = doubled.prediction.latency.p99_ms - off.prediction.latency.p99_ms
+    assert above > 1
+    assert verdicts.verdict(case, doubled).endswith(f"is {above:.2f} ms above that without graphs")
+    assert "above" not in verdicts.verdict(case, off)
 
 
 def test_the_slider_takes_the_fitted_plan_for_that_many_graphs(
@@ -123,6 +146,7 @@ def test_no_rule_beats_the_optimum_of_a_small_batch() -> None:
     least = duel.found["cheapest"][-1].predicted_ms
     assert all(shown[-1].predicted_ms >= least - 1e-9 for shown in duel.found.values())
     assert "optimum over all partitions" in duel.table.value
+    assert cells(duel.table.value)[0][0] == "rule, at the end"
     assert duel.lanes.lanes[2]["title"].endswith("the optimum")
 
 

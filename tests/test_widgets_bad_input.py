@@ -5,12 +5,15 @@ from typing import Any
 import ipywidgets
 import pytest
 from helpers_time import least_seconds
-from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, images, made_traffic
+from widget_examples import COSTS, FEW, SIZE, SMALL, TARGET, cells, images, made_traffic
 
 from encgraph import cards, sizes, traffic, widgets
+from encgraph.facts import TimedStep
+from encgraph.records import Modality, Route, Step
 from encgraph.traffic import Traffic
 from encgraph.widgets.breakeven import COMPILED
 from encgraph.widgets.panels import Panel
+from encgraph.widgets.timelines import MOST_STEPS
 
 EMPTY = Traffic(name="none", source="none", encoder=SIZE.name, requests=())
 ONE = TARGET.plan([sizes.capacity(256, SIZE.rule, items=2)])
@@ -48,6 +51,94 @@ def dragged(linked: Any) -> list[Callable[[], object]]:
 def test_an_explorer_of_empty_traffic_is_refused_with_a_way_out() -> None:
     with pytest.raises(ValueError, match="'none' has no requests; read a source"):
         widgets.explorer(EMPTY, SIZE, costs=COSTS)
+
+
+WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
+    "ruler": (lambda x: widgets.budget_ruler(x, COSTS), "traffic must be a Traffic, got list"),
+    "break-even": (lambda x: widgets.break_even(COSTS, x), "traffic must be a Traffic, got list"),
+    "costs": (lambda x: widgets.budget_ruler(SMALL, x), "costs must be Costs, got list"),
+    "limits": (
+        lambda x: widgets.budget_ruler(SMALL, COSTS, limits=x),
+        "limits must be Limits, got list",
+    ),
+    "explorer": (lambda x: widgets.explorer(x, SIZE), "traffic must be a Traffic, got list"),
+    "size": (lambda x: widgets.explorer(SMALL, x), "size must be an EncoderSize, got list"),
+    "plan": (lambda x: widgets.break_even(COSTS, SMALL, plan=x), "plan must be a Plan, got list"),
+    "duel": (lambda x: widgets.packing_duel([x], ONE, COSTS), "sequence of items, got one that"),
+    "duel's plan": (
+        lambda x: widgets.packing_duel(images(64), x, COSTS),
+        "plan must be a Plan, got list",
+    ),
+    "strata": (lambda x: widgets.memory_strata(x, COSTS), "plan must be a Plan, got list"),
+    "sharding": (
+        lambda x: widgets.sharding([[x]], SIZE, COSTS),
+        "a request must be a sequence of items, got one that holds list",
+    ),
+    "a traffic for requests": (
+        lambda _: widgets.sharding(SMALL, SIZE, COSTS),  # type: ignore[arg-type]
+        "requests must be a sequence of requests, got Traffic; a traffic has them",
+    ),
+    "timeline": (lambda x: widgets.timeline([x]), "steps must be of type TimedStep, got list"),
+    "stale state": (lambda x: widgets.stale_state([x]), "must be a Microscope, got list"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_of_another_type_is_refused_in_words(what: str) -> None:
+    make, said = WRONG[what]
+    with pytest.raises(ValueError, match=said):
+        make([])
+
+
+def held(*counts: int) -> Traffic:
+    """A traffic of requests of so many items."""
+    one = images(64)
+    return replace(EMPTY, name="huge", requests=tuple(one * count for count in counts))
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((3, 50_000), "at most 1,000 items, got 50,000 in one of traffic 'huge'; split it"),
+        ([900] * 30, "must have at most 20,000 in all to be explored, got 27,000"),
+    ],
+)
+def test_what_is_too_large_to_be_packed_is_refused_at_once(counts: list[int], said: str) -> None:
+    huge = held(*counts)
+    for make in (
+        lambda: widgets.budget_ruler(huge, COSTS),
+        lambda: widgets.break_even(COSTS, huge),
+        lambda: widgets.explorer(huge, SIZE, costs=COSTS),
+    ):
+        with pytest.raises(ValueError, match=said):
+            make()
+
+
+def test_a_request_of_as_many_items_as_are_explored_is_shown() -> None:
+    assert widgets.budget_ruler(held(1, 1_000), COSTS, limits=FEW).tables()
+
+
+def test_a_batch_of_very_many_steps_is_cut_and_says_so() -> None:
+    step = Step(
+        route=Route.REPLAY, modality=Modality.IMAGE, items=1, real_tokens=60, token_budget=80
+    )
+    view = widgets.timeline([TimedStep(step=step, ms=0.5, request=0)] * 100_000)
+    said = "the first 100 of 100,000 steps, 50000.00 ms, end to end: 50.00 ms of them"
+    assert said in view.table.value and view.plot.label == said
+    assert len(cells(view.table.value)) == 1 + MOST_STEPS
+    assert len(view.plot.figure.data) == 2 * MOST_STEPS  # each with its share of padding
+
+
+def test_the_explorer_says_that_it_fits_while_it_does() -> None:
+    linked = widgets.explorer(SMALL, SIZE, costs=COSTS, limits=FEW)
+    assert linked.busy.value == ""
+    told: list[tuple[str, bool]] = []
+    before = linked.ruler
+    linked.busy.observe(lambda c: told.append((c["new"], linked.ruler is before)), "value")
+    linked.engine.value = "vllm"
+    (fitting, still), (done, replaced) = told
+    assert fitting.startswith("fitting graphs for vllm") and still
+    assert done == "" and not replaced
 
 
 @pytest.mark.parametrize("name", PRICED)

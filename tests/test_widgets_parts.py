@@ -59,12 +59,39 @@ def test_the_measured_row_is_what_the_record_says_of_the_body_that_was_priced() 
     plan = budgets.doubling(64, 256, target=TARGET)
     strata = widgets.memory_strata(plan, cards.price(SIZE), cards.recorded(SIZE, "h200"))
     assert strata.agreement is not None
+    strata.check.value = len(strata.captures) - 1
     title, predicted, measured, off = cells(strata.agreement.value)
     assert title[0].startswith(f"{largest['capacity']['tokens']:,} tokens")
     assert measured[1:] == [f"{mib:,.0f}" for mib in (*held, sum(held))]
     priced = float(predicted[-1].replace(",", ""))
     assert off[-1] == f"{priced / sum(held) - 1:+.1%}"
     assert abs(priced / sum(held) - 1) < 0.05
+
+
+def test_strata_are_checked_at_budgets_of_the_plan_where_they_are_on_record() -> None:
+    priced, points = cards.price(SIZE), cards.recorded(SIZE, "h200")
+    strata = widgets.memory_strata(budgets.doubling(64, 256, target=TARGET), priced, points)
+    assert strata.agreement is not None
+    known = {m.capacity.tokens for m in strata.captures if m.capacity}
+    assert {64, 128, 256} < known
+    assert strata.check.label == "256 tokens, 8 items (a budget of the plan)"
+    for name, at in strata.check.options:
+        strata.check.value = at
+        title, _, measured, _ = cells(strata.agreement.value)
+        memory = strata.captures[at].memory
+        assert memory is not None
+        assert title[0] == f"{name}, alone, MiB"
+        assert measured[-1] == f"{memory.total_bytes / 2**20:,.0f}"
+    elsewhere = TARGET.plan([sizes.capacity(70, SIZE.rule, items=2)])
+    strata.plan = elsewhere
+    assert strata.check.label == f"{max(known):,} tokens, 64 items (not in the plan)"
+    assert strata.check.label in strata.agreement.value
+
+
+def test_the_legend_of_the_map_has_the_colours_of_the_map() -> None:
+    drawn = trace(widgets.break_even(COSTS, SMALL, limits=FEW).map.figure, "map")
+    assert drawn.opacity is None  # a legend of a map has none
+    assert all(colour.startswith("#") for _, colour in drawn.colorscale)
 
 
 def test_the_break_even_map_agrees_with_the_costs() -> None:
@@ -109,6 +136,7 @@ def test_a_timeline_lays_steps_end_to_end() -> None:
     assert [(b.base[0], b.x[0]) for b in bars] == [(0, 3), (3, 1), (4, 6)]
     view.batch.value = 2
     assert len(view.plot.figure.data) == 1
+    assert view.plot.label.startswith("1 step, 1.00 ms")
     with pytest.raises(ValueError, match="at least one request"):
         widgets.timeline([])
 

@@ -11,36 +11,26 @@ from encgraph import capturing
 from encgraph.checks import checked, parity
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject
+from encgraph.encoders import protocol
 from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput, EncoderSpec, Input
 from encgraph.records import Capacity, Item
 
-MEMBERS = tuple(name for name in vars(Encoder) if not name.startswith("_"))
-"""What the protocol asks for."""
 ORACLE_RATIO = 0.25
 """No tower in half precision is as far as this from itself in float32."""
 PLAIN = (bool, int, float, str, type(None))
 
 
-def missing(encoder: Encoder) -> list[str]:
-    """Members of the protocol that an encoder lacks or inherits as a stub."""
-    return [name for name in MEMBERS if not _has(encoder, name)]
-
-
-def _has(encoder: Encoder, name: str) -> bool:
-    """Whether a member is the encoder's own; looked up without running a property."""
-    stub = vars(Encoder)[name]
-    return name in _held(encoder) or getattr(type(encoder), name, stub) is not stub
-
-
 def methods(encoder: Encoder) -> Checked:
     """Every member of the protocol is there, and `spec` and `module` are what they should be."""
-    lacking = missing(encoder)
+    lacking = protocol.missing(encoder)
     problems = [f"{name!r} is missing: {_purpose(name)}" for name in lacking]
     if "spec" not in lacking:
         problems += _wrong_spec(encoder.spec)
     if "module" not in lacking and not isinstance(encoder.module, torch.nn.Module):
         problems.append(f"module must be a torch module, got {type(encoder.module).__name__}")
-    return checked.of("methods", problems, said=f"all {len(MEMBERS)} members of the protocol")
+    return checked.of(
+        "methods", problems, said=f"all {len(protocol.MEMBERS)} members of the protocol"
+    )
 
 
 def _purpose(name: str) -> str:

@@ -22,6 +22,7 @@ from encgraph.checks import (
 )
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject
+from encgraph.encoders import protocol
 from encgraph.errors import CaptureError
 from encgraph.runner import EncoderRunner
 
@@ -69,7 +70,7 @@ def run(subject: Subject) -> Iterator[Checked]:
     """
     tried = _Tried()
     yield tried.run("methods", partial(conformance.methods, subject.encoder))
-    lacking = conformance.missing(subject.encoder)
+    lacking = protocol.missing(subject.encoder)
     for name, (check, needs) in STATIC.items():
         absent = [need for need in needs if need in lacking]
         why = f"needs {', '.join(absent)}" if absent else ""

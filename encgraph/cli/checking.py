@@ -7,12 +7,12 @@ from pathlib import Path
 import typer
 
 from encgraph import sizes
-from encgraph.checks import checked, conformance, subject, suite, watching
+from encgraph.checks import checked, subject, suite, watching
 from encgraph.checks.subject import MakeInputs, Subject
 from encgraph.cli import machines, output
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend
-from encgraph.encoders import registry
+from encgraph.encoders import protocol, registry
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import require
 
@@ -89,7 +89,7 @@ def _own(path: str, machine: Machine, seed: int) -> Subject:
         raise ValueError(
             f"{path!r} must take device= and dtype= and return an encoder, got {_told(error)}"
         ) from error
-    has_members = set(conformance.missing(built)) < set(conformance.MEMBERS)
+    has_members = set(protocol.missing(built)) < set(protocol.MEMBERS)
     require(has_members, f"{path!r} must return an encoder, got {built!r}")
     return Subject(
         encoder=built,

@@ -61,6 +61,7 @@ def show(ready: Ready, *, as_json: bool) -> None:
     page.write(report, files[1])
     if wanted.trace is not None and recorder is not None:
         requests = [timed.request for timed in report.steps]
+        wanted.trace.parent.mkdir(parents=True, exist_ok=True)
         files.append(traces.perfetto(recorder.steps, wanted.trace, requests=requests))
     if as_json:
         output.machine(_brief(report, files))

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,7 +76,7 @@ def reading(values: Iterable[Any]) -> Iterable[Any]:
 
 
 def file(path: Path, *, holds: Holds = "trace") -> Path:
-    """Check that a file can be written, and make its folder.
+    """Check that a file can be written; its folder is made with it.
 
     Args:
         path: May hold an earlier result of the same kind, which is lost, and nothing else.
@@ -110,12 +111,13 @@ EARLIER: Mapping[Holds, Callable[[str], object]] = {
 
 
 def folder(path: Path) -> Path:
-    """Make a folder that files can be written into.
+    """Check that files can be written into a folder, and leave none behind that was not there.
 
     Raises:
         ValueError: If that is impossible, before any work is done.
     """
     require(not path.is_file(), f"output folder {str(path)!r} is a file; choose another")
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -124,15 +126,20 @@ def folder(path: Path) -> Path:
         raise ValueError(
             f"output folder {str(path)!r} cannot be written: {error.strerror}; choose another"
         ) from error
+    finally:
+        with suppress(OSError):  # somebody else may have used it since
+            for folder in made:
+                folder.rmdir()
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file.
+    """Write a text file, and its folder where there is none.
 
     Raises:
         ValueError: If it cannot be written.
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise ValueError(f"{str(path)!r} cannot be written: {error.strerror}") from error

@@ -136,3 +136,34 @@ class Encoder(Protocol):
     def oracle(self) -> "Encoder":
         """A float32 copy with the untouched forward as `eager`: what is right."""
         ...
+
+
+MEMBERS = tuple(name for name in vars(Encoder) if not name.startswith("_"))
+"""What the protocol asks for."""
+
+
+def missing(encoder: object) -> list[str]:
+    """Members of the protocol that an encoder lacks or inherits as a stub."""
+    return [name for name in MEMBERS if not _has(encoder, name)]
+
+
+def _has(encoder: object, name: str) -> bool:
+    """Whether a member is the encoder's own; looked up without running a property."""
+    own, stub = getattr(type(encoder), name, None), vars(Encoder)[name]
+    if own is None:
+        return hasattr(encoder, name)
+    return own is not stub or name in getattr(encoder, "__dict__", {})
+
+
+def check(encoder: object) -> None:
+    """Refuse what is no encoder.
+
+    Raises:
+        TypeError: If it lacks members of the protocol; names them.
+    """
+    lacking = ", ".join(missing(encoder))
+    if lacking:
+        raise TypeError(
+            f"encoder must have all of `encoders.protocol.Encoder`, got {type(encoder).__name__} "
+            f"without {lacking}"
+        )

@@ -35,13 +35,12 @@ from encgraph.figures.tradeoffs import (
     optimality_gap,
     padding_by_graphs,
 )
-from encgraph.figures.traffic import budgets_over_traffic, traffic_histogram
+from encgraph.figures.traffic import traffic_histogram
 
 __all__ = [
     "bins_of_batch",
     "break_even_map",
     "budget_ruler",
-    "budgets_over_traffic",
     "burst_loads",
     "bytes_by_capacity",
     "capture_stages",

@@ -42,7 +42,6 @@ PART_COLOURS = {"slabs": "#2A7AB8", "pool": "#7DB5DE", "driver": "#7B68C8"}
 PADDING = "#E3A008"
 """Rows computed for nobody, hatched wherever a bar can be."""
 PADDING_PATTERN = {"shape": "/", "size": 5, "fillmode": "overlay"}
-PADDING_AREA = "rgba(227,160,8,0.45)"
 TRAFFIC = "rgba(42,122,184,0.40)"
 INK = "#808080"
 GRID = "rgba(128,128,128,0.25)"

@@ -1,7 +1,6 @@
-"""Draw traffic, and where a plan's budgets stand over it."""
+"""Draw the sizes of a traffic."""
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,10 +9,9 @@ import plotly.graph_objects as go
 from encgraph import summaries
 from encgraph.errors import require
 from encgraph.figures import template
-from encgraph.records import Plan, Route
+from encgraph.records import Route
 
 _BINS_AN_OCTAVE = 4
-_MOST_POINTS = 400
 _LEAST_SHARE = 0.01
 _NEAR = 2 ** (1 / 3)
 """Atoms nearer than this ratio would be labelled over one another."""
@@ -104,75 +102,3 @@ def _labels(atoms: Sequence[tuple[int, int]]) -> list[dict[str, object]]:
         for group in groups
         for place, (tokens, count) in enumerate(group)
     ]
-
-
-def _thinned(tokens: Sequence[int]) -> tuple[list[float], list[int]]:
-    """Shares 0 to 1 and sorted tokens at them, few enough to draw, both ends kept."""
-    ordered = sorted(tokens)
-    count = min(len(ordered), _MOST_POINTS)
-    picks = [round(i * (len(ordered) - 1) / max(1, count - 1)) for i in range(count)]
-    return [(i + 1) / len(ordered) for i in picks], [ordered[i] for i in picks]
-
-
-def budgets_over_traffic(plan: Plan, tokens: Sequence[int]) -> go.Figure:
-    """Stand a plan's budgets over sorted requests; what lies between is padding.
-
-    Each request is taken whole, in the smallest budget with enough tokens; a request over every
-    budget falls back and has no padding.
-
-    Args:
-        plan: Its token budgets are drawn; other limits are not.
-        tokens: Tokens of each request.
-
-    Raises:
-        ValueError: If there are no requests.
-    """
-    require(bool(tokens), "budgets over traffic need at least one request")
-    shares, ordered = _thinned(tokens)
-    budgets = plan.token_budgets
-    held = bisect_left([t > budgets[-1] for t in ordered], True) if budgets else 0
-    rows = [budgets[bisect_left(budgets, t)] for t in ordered[:held]]
-    # past the largest budget its upper edge is the request itself, so that no area hangs over
-    upper = [*rows, *ordered[held:]] if rows else []
-    traces = [
-        _area("requests", shares, ordered, fill=template.TRAFFIC),
-        _area("padding", shares, upper, fill=template.PADDING_AREA),
-        _area("fallback", shares[held:], ordered[held:], fill="rgba(217,84,26,0.55)"),
-    ]
-    drawn = template.figure(
-        *(t for t in traces if t is not None),
-        x="share of requests, smallest first",
-        y="tokens a request",
-    )
-    drawn.update_xaxes(range=[0, 1])
-    drawn.update_yaxes(template.log_tokens(ordered[0], max(ordered[-1], *budgets, 1)))
-    low, high = ordered[0], max(ordered[-1], *rows, 1)
-    drawn.update_yaxes(range=[math.log10(low * 0.8), math.log10(high * 1.25)])
-    return drawn
-
-
-def _area(name: str, shares: list[float], rows: list[int], *, fill: str) -> go.Scatter | None:
-    """One curve with the area under it, down to the curve before it for padding."""
-    if not rows:
-        return None
-    colours = {
-        "requests": template.ROUTE_COLOURS[Route.REPLAY],
-        "padding": template.PADDING,
-        "fallback": template.ROUTE_COLOURS[Route.FALLBACK],
-    }
-    titles = {
-        "requests": "tokens of the request",
-        "padding": "padding up to its budget",
-        "fallback": "over every budget: fallback",
-    }
-    return go.Scatter(
-        uid=name,
-        name=titles[name],
-        x=shares,
-        y=rows,
-        mode="lines",
-        line={"color": colours[name], "width": 0 if name == "padding" else 1.5},
-        fill="tonexty" if name == "padding" else "tozeroy",
-        fillcolor=fill,
-        hovertemplate="%{y:,} tokens<extra></extra>",
-    )

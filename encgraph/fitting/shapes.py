@@ -179,11 +179,10 @@ def explained(plan: Plan, outcome: sweep.Outcome, weights: Floats, fitted: bool)
         mine = outcome.graph == index
         times = float(share[mine].sum())
         tokens = float((share * outcome.loads[0])[mine].sum())
-        use = f"takes {times / replays:.1%} of replays"
+        use = f"kept for batches {'larger than' if index > last else 'between'} those seen"
         if times:
-            use += f" at {tokens / times / graph.tokens:.0%} fill"
-        else:
-            use += f", kept for batches {'larger than' if index > last else 'between'} those seen"
+            fill = tokens / times / graph.tokens
+            use = f"expected to take {times / replays:.1%} of replays at {fill:.0%} fill"
         noun = "item" if graph.items == 1 else "items"
         reasons.append(f"{graph.tokens:,} tokens, up to {graph.items} {noun}: {use} ({how})")
     return replace(plan, reasons=tuple(reasons))

@@ -221,10 +221,9 @@ class ModelRunner(Showing):
         wrapped = self.encoder or QwenVL(
             self.model.model.visual, self.size, attention=self.options.attention
         )
-        captured = self.decision.encoder_off is None
         return EncoderRunner(
             encoder=wrapped,
-            plan=self.plan if captured else replace(self.plan, graphs=(), reasons=()),
+            plan=replace(self.plan, graphs=(), reasons=()),  # `capture` gives it the graphs
             backend=self.options.backend,
             packer=self.packer,
             observe=self.observe,

@@ -57,8 +57,8 @@ def _figure(drawing: Drawing) -> Html:
 
 
 def _traffic(report: Report) -> Iterator[Drawing]:
-    traffic = report.traffic
-    if traffic.request_tokens and not report.plan.graphs:
+    traffic, routed = report.traffic, findings.routed(report)
+    if traffic.request_tokens and not (report.plan.graphs and routed.tokens):
         yield Drawing(
             key="requests",
             title="Sizes of requests",
@@ -70,7 +70,7 @@ def _traffic(report: Report) -> Iterator[Drawing]:
             key="budgets",
             title="Budgets over the traffic",
             finding=findings.of_traffic(report),
-            drawn=figures.budgets_over_traffic(report.plan, traffic.request_tokens),
+            drawn=figures.budget_ruler(routed),
         )
     if traffic.item_tokens:
         yield Drawing(

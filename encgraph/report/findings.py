@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from encgraph import facts
+from encgraph.budgets import Routed
 from encgraph.facts import CardPrediction, Report
 from encgraph.records import Route
 from encgraph.regimes import Regime
@@ -49,17 +50,38 @@ def parts(memory: Memory) -> str:
     )
 
 
+def routed(report: Report) -> Routed:
+    """Where the tokens of each request went, of the requests that were executed."""
+    found: dict[int, list[int]] = {}
+    for timed in report.steps:
+        if timed.request is not None:
+            step = timed.step
+            sums = found.setdefault(timed.request, [0, 0, 0])
+            sums[0] += step.real_tokens
+            sums[1] += (step.token_budget or step.real_tokens) - step.real_tokens
+            sums[2] += 0 if step.route is Route.REPLAY else step.real_tokens
+    return Routed(
+        plan=report.plan,
+        pack=f"of strategy {report.encoder.strategy}",
+        tokens=tuple(tokens for tokens, _, _ in found.values()),
+        padding=tuple(padding for _, padding, _ in found.values()),
+        eager=tuple(eager for _, _, eager in found.values()),
+    )
+
+
 def of_traffic(report: Report) -> str:
-    """Sizes of requests against the largest budget."""
+    """Sizes of requests, and how many of their tokens were replayed."""
     tokens = report.traffic.request_tokens
     half, most = facts.quantile(tokens, 0.5), facts.quantile(tokens, 0.99)
     said = f"Half of the requests have at most {half:,} tokens, 99% at most {most:,}."
     if not report.plan.graphs:
         return said
-    largest = report.plan.token_budgets[-1]
-    over = sum(t > largest for t in tokens)
-    fits = "All fit" if not over else f"{over:,} of {plural(len(tokens), 'request')} do not fit"
-    return f"{said} {fits} the largest budget of {largest:,}."
+    ran = routed(report)
+    if not ran.tokens:
+        return said
+    eager = sum(ran.eager) / sum(ran.tokens)
+    said += f" {percent(1 - eager)} of all tokens were replayed"
+    return said + (f", {percent(eager)} ran eager." if eager else ".")
 
 
 def of_items(report: Report) -> str:

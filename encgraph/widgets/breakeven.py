@@ -13,15 +13,18 @@ from encgraph import costs as costing
 from encgraph.budgets import Limits
 from encgraph.costs import Costs
 from encgraph.figures import template
+from encgraph.fitting import judging
 from encgraph.packers import lookup
 from encgraph.records import Plan, Route
+from encgraph.results import Latency
 from encgraph.traffic import Traffic
 from encgraph.widgets import fastest, panels
 from encgraph.widgets.cases import Case, Judged
 from encgraph.widgets.fastest import CHOICES
 from encgraph.widgets.plots import Plot, Sketch, Values
 
-COLOURS = ("#2A7AB8", "#E3A008", "#8E8E8E")
+COLOURS = ("#8AB6D8", "#F0CB77", "#C1C1C1")
+"""Opaque, since a legend of a map has no opacity; light, so that dots stand out."""
 COMPILED = "this plan, compiled"
 _MARGIN = {"t": 76}
 """Room for the legend of either drawing, so that both start at one height."""
@@ -46,9 +49,13 @@ def break_even(
         compiled: What replays and eager runs cost with a compiled block; one more strategy.
 
     Raises:
-        ValueError: If the traffic is empty.
+        ValueError: If the traffic is empty or too large to be packed while somebody waits.
     """
     case = Case.of(traffic, costs, limits=limits)
+    if plan is not None:
+        judging.check_plan(plan, costs)
+    if compiled is not None:
+        judging.check_costs(compiled, traffic.encoder)
     return BreakEven(case, plan or case.fit.best.plan, compiled=compiled)
 
 
@@ -140,8 +147,16 @@ class BreakEven(panels.Panel):
         )
         best = read["this plan"]
         rows = [[n, f"{ms:.2f}", f"{ms / best:.2f}"] for n, ms in read.items()]
-        columns = (f"p{self.percentile.value} of held-out requests", "ms", "ratio to this plan")
+        named = self._named(self.case.judged(self.plan).prediction.latency)
+        columns = (f"{named} of held-out requests", "ms", "ratio to this plan")
         self.table.value = panels.table(columns, rows)
+
+    def _named(self, latency: Latency) -> str:
+        """The percentile, unless it is the slowest request by another name."""
+        percentile = self.percentile.value
+        if percentile == 99:
+            return latency.tail_name
+        return "slowest" if percentile == 100 else f"p{percentile}"
 
 
 def _span(curves: Mapping[str, Any]) -> Values:
@@ -175,7 +190,6 @@ def _map(tokens: Any) -> Sketch:
         zmin=0,
         zmax=2,
         colorscale=scale,
-        opacity=0.55,
         hovertemplate="%{x:,} real, %{y:,} captured: %{customdata}<extra></extra>",
         colorbar={
             "tickvals": [1 / 3, 1, 5 / 3],

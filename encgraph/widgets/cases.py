@@ -8,12 +8,12 @@ import numpy as np
 from encgraph import budgets, sizes
 from encgraph.budgets import Fit, Limits, Prediction, Target
 from encgraph.costs import Costs
-from encgraph.errors import require
 from encgraph.fitting import judging, sweep
 from encgraph.fitting.bulk import Batches, Floats
 from encgraph.packers import lookup
 from encgraph.records import Capacity, Item, Plan
 from encgraph.traffic import Traffic, parted
+from encgraph.widgets import asked
 
 VLLM_LARGEST = 8192
 """Largest budget that vLLM infers under its default limit on batched tokens."""
@@ -74,12 +74,11 @@ class Case:
         """Part a traffic, fit every number of graphs on one part, and keep the other to judge on.
 
         Raises:
-            ValueError: If the traffic is empty.
+            ValueError: If the traffic is empty or too large, or what is given is of another type.
         """
-        require(
-            bool(traffic.requests),
-            f"traffic {traffic.name!r} has no requests; read a source that holds some",
-        )
+        asked.traffic(traffic)
+        asked.limits(limits)
+        judging.check_costs(costs, traffic.encoder)
         limits = limits or Limits()
         target = Target(size=sizes.named(traffic.encoder))
         parts = parted(traffic)
@@ -124,16 +123,14 @@ class Case:
         outcome = sweep.pack(side.batches, plan, costs=costs, rule=rule)
         every = np.ones(len(side.requests))
         prediction = judging.predict(side.batches, outcome, plan=plan, costs=costs, weights=every)
+        routed = judging.route(side.batches, outcome, plan=plan, pack=rule)
         rows = np.array([*(g.tokens for g in plan.graphs), 0])[outcome.graph]
         real, replayed = outcome.loads[0], outcome.graph >= 0
-        count = len(side.batches.sizes)
-        padding = np.bincount(outcome.batch, np.where(replayed, rows - real, 0), count)
-        eager = np.bincount(outcome.batch, np.where(replayed, 0, real), count)
         often = side.batches.weights(every)[outcome.batch]
         return Judged(
             prediction=prediction,
-            padding=side.batches.by_request(padding.astype(float)),
-            eager=side.batches.by_request(eager.astype(float)),
+            padding=np.array(routed.padding, float),
+            eager=np.array(routed.eager, float),
             replays=tuple(
                 (int(t), int(b), float(w))
                 for t, b, w in zip(real[replayed], rows[replayed], often[replayed], strict=True)

@@ -13,9 +13,11 @@ import traitlets
 from encgraph import packing
 from encgraph.costs import Costs
 from encgraph.errors import require
+from encgraph.fitting import judging
 from encgraph.packers.search import EXACT_ITEMS
 from encgraph.records import Bin, Item, Load, Packing, Plan
-from encgraph.widgets import panels
+from encgraph.report.text import plural
+from encgraph.widgets import asked, panels
 
 MOST_ITEMS = 32
 """Above so many items a step is too small to follow."""
@@ -158,6 +160,8 @@ def packing_duel(batch: Sequence[Item], plan: Plan, costs: Costs) -> "PackingDue
     Raises:
         ValueError: If the batch is empty or mixes modalities.
     """
+    asked.items("a batch", batch)
+    judging.check_plan(plan, costs)
     return PackingDuel([batch], plan, costs)
 
 
@@ -189,7 +193,7 @@ class PackingDuel(panels.Panel):
             ipywidgets.jslink((self.step, "value"), (self.lanes, "step")),
         ]
         super().__init__(
-            f"packing duel: {len(batches):,} batch{'es' if len(batches) > 1 else ''}",
+            f"packing duel: {plural(len(batches), 'batch', 'batches')}",
             panels.controls(self.batch, self.play, self.step),
             self.lanes,
             self.table,
@@ -223,7 +227,13 @@ class PackingDuel(panels.Panel):
             if len(batch) <= EXACT_ITEMS
             else f"cheapest is exact up to {EXACT_ITEMS} items and a bounded search above"
         )
-        columns = ("rule", "replays", "padding tokens", "items left for eager", "predicted, ms")
+        columns = (
+            "rule, at the end",
+            "replays",
+            "padding tokens",
+            "items left for eager",
+            "predicted, ms",
+        )
         more = len(self.batches[self.batch.value - 1]) - len(batch)
         if more:
             how = f"the first {len(batch)} of {len(batch) + more:,} items; {how}"

@@ -6,16 +6,19 @@ function element(tag, name, text = "") {
   return made;
 }
 
+// more items than this wrap onto further lines of their bin, so that each keeps room for its label
+const MOST_IN_LINE = 6;
+
 function bar(name, share, text, title) {
-  const made = element("div", name, share > 0.09 ? text : "");
-  made.style.width = `${share * 100}%`;
+  const made = element("div", name, name !== "padding" || share > 0.2 ? text : "");
+  made.style.flexBasis = `${Math.min(share, 1) * 100}%`;
   made.title = title;
   return made;
 }
 
 function row(label, parts, scale, last, extra = "") {
   const line = element("div", `encgraph-bin ${extra}`);
-  const room = element("div", "room");
+  const room = element("div", parts.length > MOST_IN_LINE ? "room wrapped" : "room");
   for (const part of parts) {
     const name = part.item ? `item${part.item === last ? " last" : ""}` : "padding";
     const what = part.item ? `item ${part.item}: ${part.tokens} tokens` : `${part.tokens} tokens of padding`;
@@ -25,14 +28,24 @@ function row(label, parts, scale, last, extra = "") {
   return line;
 }
 
+// rules take items in different orders: until all are placed, only times a token compare
+function total(frame, placed, all) {
+  const tokens = placed.reduce((sum, item) => sum + item.tokens, 0);
+  const each = tokens ? `, ${(1000 * frame.ms / tokens).toFixed(2)} us a token` : "";
+  const ms = `${frame.ms.toFixed(2)} ms predicted`;
+  return placed.length === all ? `all ${all} placed: ${ms}${each}`
+    : `${placed.length} of ${all} placed, unfinished: ${ms} so far${each}`;
+}
+
 function lane(given, step, scale) {
   const made = element("section", "encgraph-lane");
   const frame = given.frames[Math.min(step, given.frames.length - 1)];
   const before = step ? given.frames[step - 1] : undefined;
   const listed = (f) => [...f.bins.flatMap((b) => b.items), ...f.eager].map((i) => i.item);
+  const placed = [...frame.bins.flatMap((b) => b.items), ...frame.eager];
   const known = before ? listed(before) : [];
   const last = listed(frame).find((i) => !known.includes(i));
-  made.append(element("h4", "", given.title), element("div", "encgraph-ms", `${frame.ms.toFixed(2)} ms predicted`));
+  made.append(element("h4", "", given.title), element("div", "encgraph-ms", total(frame, placed, given.frames.length - 1)));
   for (const bin of frame.bins) {
     made.append(row(bin.budget.toLocaleString("en"), [...bin.items, { tokens: bin.padding }], scale, last));
   }
@@ -48,7 +61,7 @@ function render({ model, el }) {
   const draw = () => {
     const lanes = model.get("lanes");
     const rows = lanes.flatMap((l) => l.frames).flatMap((f) => [
-      ...f.bins.map((b) => b.budget), f.eager.reduce((sum, i) => sum + i.tokens, 0)]);
+      ...f.bins.map((b) => b.budget), ...f.eager.map((i) => i.tokens)]);
     const scale = Math.max(1, ...rows);
     box.replaceChildren(...lanes.map((l) => lane(l, model.get("step"), scale)));
   };

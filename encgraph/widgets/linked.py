@@ -12,9 +12,10 @@ from encgraph.budgets import Limits
 from encgraph.costs import Costs
 from encgraph.packers.search import EXACT_ITEMS
 from encgraph.records import Item, Plan
+from encgraph.report.text import plural
 from encgraph.sizes import EncoderSize
 from encgraph.traffic import Traffic
-from encgraph.widgets import panels
+from encgraph.widgets import asked, panels
 from encgraph.widgets.breakeven import BreakEven
 from encgraph.widgets.cases import VLLM_LARGEST, Case
 from encgraph.widgets.duels import PackingDuel
@@ -46,8 +47,12 @@ def explorer(
         limits: Graphs, bytes and packing rule of the fit for encgraph; vLLM's rules are its own.
 
     Raises:
-        ValueError: If the traffic is empty, or was read for another encoder.
+        ValueError: If the traffic is empty, too large to be packed while somebody waits, or was read
+            for another encoder.
     """
+    asked.traffic(traffic)
+    asked.size(size)
+    asked.limits(limits)
     if traffic.encoder != size.name:
         raise ValueError(
             f"the traffic was read for {traffic.encoder!r}, got size {size.name!r}; read it again"
@@ -66,17 +71,18 @@ class Explorer(panels.Panel):
         self.card = panels.dropdown("card", known, tip="whose recorded curve predicts")
         self.card.layout.display = "none" if costs else None
         self.engine = panels.dropdown("plan for", ENGINES, tip="whose packing rules apply")
+        self.busy = panels.hint("")
         self._given, self._links = costs, list[traitlets.dlink]()
         self._priced = cache(lambda card: costs or cards.price(size, on=card))
         self._cased = cache(self._case)
         self.parts = ipywidgets.VBox(layout=panels.WIDE)
         self.result = _Result()
         super().__init__(
-            f"explorer: {len(traffic.requests):,} requests of {traffic.name}, {size.name}",
+            f"explorer: {plural(len(traffic.requests), 'request')} of {traffic.name}, {size.name}",
             panels.step(
                 1, "choose the card whose recorded costs predict, and whose packing rules apply"
             ),
-            panels.controls(self.card, self.engine),
+            panels.controls(self.card, self.engine, self.busy),
             self.parts,
             panels.step(4, "take the plan away: as vLLM's flags, or as JSON for encgraph"),
             self.result,
@@ -101,7 +107,15 @@ class Explorer(panels.Panel):
         return Case.of(self.traffic, costs, limits=limits)
 
     def _build(self, _: Any = None) -> None:
-        """Make the parts anew for another card or engine, and link them to the ruler's plan."""
+        """Make the parts anew, and say so meanwhile."""
+        self.busy.value = f"fitting graphs for {self.engine.value}, costs {self.card.value}; wait"
+        try:
+            self._rebuild()
+        finally:
+            self.busy.value = ""
+
+    def _rebuild(self) -> None:
+        """Fit for the card and engine chosen, and link the parts to the ruler's plan."""
         case = self._cased(self.card.value, self.engine.value)
         before, self._links = self._links, []
         for link in before:

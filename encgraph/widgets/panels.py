@@ -14,7 +14,9 @@ WIDE = {"width": "100%"}
 MIB = 2**20
 CSS = Path(__file__).with_name("panel.css").read_text(encoding="utf-8")
 """Style of every explorer; travels with its drawings."""
-_CELL = "padding:2px 12px 2px 0;white-space:nowrap;text-align:"
+_CELL = "padding:2px 12px 2px 0;text-align:"
+_WRAPS = {"td": "nowrap", "th": "normal"}
+"""Headings of columns wrap, so that a table of many fits a narrow page."""
 
 
 class Panel(ipywidgets.VBox):  # type: ignore[misc]
@@ -88,7 +90,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str
 
 def _cell(tag: str, text: str, column: int) -> str:
     side = "right" if column else "left"
-    return f'<{tag} style="{_CELL}{side}">{html.escape(text)}</{tag}>'
+    wraps = f"white-space:{_WRAPS[tag]};vertical-align:bottom"
+    return f'<{tag} style="{_CELL}{side};{wraps}">{html.escape(text)}</{tag}>'
 
 
 def note(text: str) -> str:

@@ -29,8 +29,20 @@ async function receive(shared, message, buffers) {
   shared.resolve(shared.plotly);
 }
 
-// pixels between handles that both show what they say; nearer ones say it under the pointer or in focus
-const LABEL_ROOM = 34;
+// rows of labels above the handles; where all are taken, a handle says what it holds under the pointer or in focus
+const LABEL_ROWS = 3;
+
+function label(handles) {
+  const ends = Array(LABEL_ROWS).fill(-Infinity);
+  const left = (handle) => parseFloat(handle.style.left);
+  for (const handle of [...handles].sort((a, b) => left(a) - left(b))) {
+    const half = 4 + 3.4 * handle.firstChild.textContent.length; // half a label's width in pixels
+    const row = ends.findIndex((end) => left(handle) - half > end);
+    handle.classList.toggle("labelled", row >= 0);
+    handle.style.setProperty("--row", Math.max(row, 0));
+    if (row >= 0) ends[row] = left(handle) + half;
+  }
+}
 
 function handles(model, plot, layer) {
   let sent = 0;
@@ -76,7 +88,9 @@ function handles(model, plot, layer) {
     handle.onkeydown = (event) => {
       const now = model.get("tokens")[index];
       const big = Math.max(1, Math.round(now * 0.1));
-      const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -big, PageUp: big };
+      const [low, high] = model.get("limits");
+      const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -big, PageUp: big,
+        Home: low - now, End: high - now };
       if (!(event.key in steps)) return;
       event.preventDefault();
       event.stopPropagation();
@@ -95,9 +109,7 @@ function handles(model, plot, layer) {
       handle.setAttribute("aria-valuemax", high);
       if (!handle.matches(":active")) place(handle, index, value);
     });
-    const at = [...layer.children].map((handle) => parseFloat(handle.style.left));
-    at.forEach((left, index) => layer.children[index].classList.toggle(
-      "roomy", at.every((other, i) => i === index || Math.abs(other - left) > LABEL_ROOM)));
+    label(layer.children);
   };
 }
 

@@ -14,21 +14,20 @@ from encgraph.costs import Costs
 from encgraph.figures import template
 from encgraph.fitting.bulk import Floats
 from encgraph.records import Plan, Route
+from encgraph.report.text import plural
 from encgraph.traffic import Traffic
-from encgraph.widgets import panels
+from encgraph.widgets import panels, verdicts
 from encgraph.widgets.cases import Case, Judged
 from encgraph.widgets.plots import Plot, Sketch, Values
 
-COLUMNS = (
-    "predicted for a request", "graphs", "mean fitted on, ms", "mean held out, ms",
-    "p99, ms", "worst, ms", "padding", "replayed", "memory, MiB",
-)  # fmt: skip
 BELOW = ("share of rows computed", "rows computed")
-HINT = "drag a handle, or focus one and use the arrow keys"
+HINT = "drag a handle, or focus one and use the arrow keys, Home and End"
 MOST_HANDLES = 32
 """Above so many graphs the handles would cover one another; the lines stay."""
 _AN_OCTAVE = 6
 _ATOMS = 8
+_ABOVE = 104
+"""Room for the legend, and below it for three rows of what handles say."""
 
 
 def budget_ruler(traffic: Traffic, costs: Costs, *, limits: Limits | None = None) -> "BudgetRuler":
@@ -43,7 +42,7 @@ def budget_ruler(traffic: Traffic, costs: Costs, *, limits: Limits | None = None
         limits: Graphs, bytes and packing rule of the fit.
 
     Raises:
-        ValueError: If the traffic is empty.
+        ValueError: If the traffic is empty or too large to be packed while somebody waits.
     """
     return BudgetRuler(Case.of(traffic, costs, limits=limits))
 
@@ -70,14 +69,14 @@ class BudgetRuler(panels.Panel):
         self.said, self.table, self.note = (ipywidgets.HTML() for _ in range(3))
         traffic = case.traffic
         super().__init__(
-            f"budget ruler: {len(traffic.requests):,} requests of {traffic.name}, {traffic.encoder}",
+            f"budget ruler: {plural(len(traffic.requests), 'request')} of {traffic.name}, {traffic.encoder}",
             panels.controls(self.count, self.below, panels.hint(HINT)),
             self.said,
             self.plot,
             self.table,
             self.note,
         )
-        self._others = _others(case)
+        self._others = verdicts.others(case)
         self._sketch = cache(lambda shares: sketch(case, shares=shares))
         self._optima: dict[int, list[str]] = {}
         self._settling = False
@@ -107,7 +106,8 @@ class BudgetRuler(panels.Panel):
         if count not in self._optima:
             best = self.fitted
             found = judged if plan is best else None
-            self._optima[count] = _row(f"optimum for {count} graphs", best, found, self.case)
+            name = f"optimum for {plural(count, 'graph')}"
+            self._optima[count] = verdicts.row(name, best, found, self.case)
         return self._optima[count]
 
     def _dragged(self, _: Any = None) -> None:
@@ -124,10 +124,10 @@ class BudgetRuler(panels.Panel):
         self._redraw()  # before the parts that follow the plan
         self.plan = plan
         # Last, while a page draws: budgets set by hand are judged on what was fitted on too.
-        rows = [_row("these budgets", plan, judged, case), self._optimum(plan, judged)]
-        self.table.value = panels.table(COLUMNS, rows + self._others)
-        self.said.value = f"<b>{panels.note(verdict(case, judged))}</b>"
-        self.note.value = panels.note(f"{case.how}; {panels.priced(case.costs)}")
+        rows = [verdicts.row("these budgets", plan, judged, case), self._optimum(plan, judged)]
+        self.table.value = panels.table(verdicts.COLUMNS, rows + self._others)
+        self.said.value = f"<b>{panels.note(verdicts.verdict(case, judged))}</b>"
+        self.note.value = panels.note(verdicts.note(case, judged))
 
     def _redraw(self, _: Any = None) -> None:
         shares = self.below.value == BELOW[0]
@@ -139,39 +139,6 @@ class BudgetRuler(panels.Panel):
             traces=_heights(self.case.held_out.tokens, edges, self.judged, shares=shares),
             layout=_span(edges, plan),
         )
-
-
-def verdict(case: Case, judged: Judged) -> str:
-    """What the budgets give beside doubling and eager, one sentence."""
-    doubling = case.judged(case.doubling, pack="ascending").prediction.mean_ms
-    eager = case.judged(case.off, pack="ascending").prediction.mean_ms
-    return (
-        f"predicted mean of a held-out request: {judged.prediction.mean_ms:.2f} ms with these budgets, "
-        f"{doubling:.2f} ms with vLLM's doubling, {eager:.2f} ms without graphs"
-    )
-
-
-def _others(case: Case) -> list[list[str]]:
-    return [
-        _row("vLLM's doubling, its packing", case.doubling, None, case, pack="ascending"),
-        _row("no graphs: eager", case.off, None, case, pack="ascending"),
-    ]
-
-
-def _row(name: str, plan: Plan, judged: Judged | None, case: Case, pack: str = "") -> list[str]:
-    held = (judged or case.judged(plan, pack=pack)).prediction
-    fitted = case.fitted_ms(plan, pack)
-    return [
-        name,
-        str(len(plan.graphs)),
-        f"{fitted:.2f}",
-        f"{held.mean_ms:.2f}",
-        f"{held.latency.p99_ms:.2f}",
-        f"{held.latency.worst_ms:.2f}",
-        f"{held.padding_ratio:.1%}",
-        f"{held.replay_rate:.0%}",
-        f"{held.memory.total_bytes / panels.MIB:,.0f}",
-    ]
 
 
 def _told(plan: Plan, prediction: Prediction) -> str:
@@ -201,10 +168,10 @@ def sketch(case: Case, *, shares: bool = True) -> Sketch:
         template=template.ENCGRAPH,
         barmode="stack",
         bargap=0,
-        height=430,
+        height=470,
         uirevision="kept",
-        margin={"l": 8, "r": 12, "t": 64, "b": 8},
-        legend={"y": 1.14},
+        margin={"l": 8, "r": 12, "t": _ABOVE, "b": 8},
+        legend={"yref": "container", "y": 1, "yanchor": "top"},
     )
     drawn.update_xaxes(title_text="tokens a request", row=2, col=1)
     drawn.update_yaxes(title_text="requests", rangemode="tozero", row=1, col=1)

@@ -12,10 +12,12 @@ from encgraph import sharding as simulating
 from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.figures import template
+from encgraph.fitting import judging
 from encgraph.records import Item, Route
+from encgraph.report.text import plural
 from encgraph.sharding import Burst, Simulated
 from encgraph.sizes import EncoderSize
-from encgraph.widgets import panels
+from encgraph.widgets import asked, panels
 from encgraph.widgets.plots import Plot, Sketch, Values
 
 Requests = Sequence[Sequence[Item]]
@@ -41,6 +43,9 @@ def sharding(requests: Requests, size: EncoderSize, costs: Costs) -> "Sharding":
     Raises:
         ValueError: If no request has an item.
     """
+    asked.requests(requests)
+    asked.size(size)
+    judging.check_costs(costs, size.name)
     return Sharding(requests, size, costs)
 
 
@@ -66,7 +71,7 @@ class Sharding(panels.Panel):
         self.burst = panels.slider("burst", value=1, low=1, high=2, tip="whose ranks are drawn")
         self.plot, self.table, self.note = Plot(), ipywidgets.HTML(), ipywidgets.HTML()
         super().__init__(
-            f"sharding: {len(requests):,} request{'s' if len(requests) > 1 else ''}, {size.name}",
+            f"sharding: {plural(len(requests), 'request')}, {size.name}",
             panels.controls(self.ranks, self.rule, self.group, self.burst),
             self.plot,
             self.table,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 import plotly.graph_objects as go
 
+from encgraph.errors import require
 from encgraph.figures import template
 from encgraph.widgets import panels
 from encgraph.widgets.plots import Plot
@@ -42,11 +43,13 @@ def stale_state(microscope: "Microscope | None" = None) -> "StaleState":
     Args:
         microscope: One with other batches; see `encgraph.microscope.Microscope`.
     """
-    if microscope is None:
-        from encgraph.microscope import Microscope  # only this explorer needs torch
+    from encgraph.microscope import Microscope  # only this explorer needs torch
 
-        microscope = Microscope()
-    return StaleState(microscope)
+    require(
+        microscope is None or isinstance(microscope, Microscope),
+        f"microscope must be a Microscope, got {type(microscope).__name__}; leave it out for one",
+    )
+    return StaleState(microscope or Microscope())
 
 
 class StaleState(panels.Panel):

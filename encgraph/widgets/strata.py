@@ -10,7 +10,9 @@ import plotly.graph_objects as go
 from encgraph import readings
 from encgraph.costs import Costs
 from encgraph.figures import curves, template
+from encgraph.fitting import judging
 from encgraph.records import Capacity, Plan, Route
+from encgraph.report.text import plural
 from encgraph.results import Measurement, Memory
 from encgraph.widgets import panels
 from encgraph.widgets.panels import MIB
@@ -31,6 +33,7 @@ def memory_strata(
         measurements: Recorded captures of the same encoder, such as `cards.recorded` gives; drawn
             beside what `costs` predicts for them.
     """
+    judging.check_plan(plan, costs)
     return MemoryStrata(plan, costs, measurements)
 
 
@@ -45,12 +48,18 @@ class MemoryStrata(panels.Panel):
             value=True,
             tip="off: buffers and a pool of its own for each graph",
         )
+        self.check = panels.dropdown(
+            "check at",
+            (),
+            tip="which capture on record is compared; budgets of the plan come first",
+        )
+        self.check.layout.display = None if self.captures else "none"
         self.plot, self.table, self.note = Plot(), ipywidgets.HTML(), ipywidgets.HTML()
         self.measured = Plot() if self.captures else None
         self.agreement = ipywidgets.HTML() if self.captures else None
         super().__init__(
             f"memory strata: {plan.encoder}",
-            panels.controls(self.sharing),
+            panels.controls(self.sharing, self.check),
             self.plot,
             self.table,
             *(part for part in (self.measured, self.agreement) if part is not None),
@@ -59,10 +68,10 @@ class MemoryStrata(panels.Panel):
         if self.measured and self.agreement:
             told = f"Slab and pool bytes of {len(self.captures)} captures over their tokens, and predicted"
             self.measured.draw(curves.bytes_by_capacity(self.captures, costs), told)
-            self.agreement.value = _compared(self.captures[-1], costs)
         said = "" if self.captures else "no capture on record for it; "
         self.note.value = panels.note(said + panels.priced(costs))
         self.sharing.observe(self._show, "value")
+        self.check.observe(self._checked, "value")
         self.observe(self._show, "plan")
         self.plan = plan
 
@@ -79,6 +88,32 @@ class MemoryStrata(panels.Panel):
         rows = [_row("shared", shared), _row("each graph its own", private)]
         columns = ("predicted, MiB", *PARTS, "in all")
         self.table.value = panels.table(columns, rows)
+        offered = _offered(self.captures, self.plan)
+        if offered != self.check.options:
+            self.check.options = offered
+            self.check.index = 0
+
+    def _checked(self, _: Any = None) -> None:
+        at = self.check.value
+        if self.agreement and at is not None:
+            self.agreement.value = _compared(self.captures[at], self.costs, self.check.label)
+
+
+def _offered(captured: Sequence[Measurement], plan: Plan) -> tuple[tuple[str, int], ...]:
+    """Captures by name and position: token budgets of the plan first, the largest first.
+
+    Of several with one budget the one nearest to the plan's items comes first.
+    """
+    planned = {graph.tokens: graph.items for graph in plan.graphs}
+    named = []
+    for at, capture in enumerate(captured):
+        assert capture.capacity is not None
+        tokens, items = capture.capacity.tokens, capture.capacity.items
+        where = "a budget of the plan" if tokens in planned else "not in the plan"
+        name = f"{tokens:,} tokens, {plural(items, 'item')} ({where})"
+        apart = abs(items - planned.get(tokens, items))
+        named.append((tokens not in planned, -tokens, apart, -at, name))
+    return tuple((name, -at) for *_, at, name in sorted(named))
 
 
 def added(plan: Plan, costs: Costs, *, sharing: bool) -> list[Memory]:
@@ -174,12 +209,11 @@ def captures(measurements: Sequence[Measurement]) -> list[Measurement]:
     return [found[capacity] for capacity in sorted(found)]
 
 
-def _compared(captured: Measurement, costs: Costs) -> str:
+def _compared(captured: Measurement, costs: Costs, name: str) -> str:
     """HTML of one recorded capture: predicted and measured bytes by what holds them, and the difference."""
     assert captured.capacity is not None and captured.memory is not None
     predicted = costs.memory(Plan(graphs=(captured.capacity,), encoder=captured.encoder))
     rows = [_row("predicted", [predicted]), _row("measured", [captured.memory])]
     off = predicted.total_bytes / max(1, captured.memory.total_bytes) - 1
     rows.append(["predicted over measured", "", "", "", f"{off:+.1%}"])
-    where = f"{captured.capacity.tokens:,} tokens alone, MiB"
-    return panels.table((where, *PARTS, "in all"), rows)
+    return panels.table((f"{name}, alone, MiB", *PARTS, "in all"), rows)

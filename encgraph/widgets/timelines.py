@@ -14,6 +14,7 @@ from encgraph.facts import TimedStep
 from encgraph.figures import template
 from encgraph.kernels import Kernel
 from encgraph.records import Route
+from encgraph.report.text import plural
 from encgraph.widgets import panels
 from encgraph.widgets.plots import Plot
 
@@ -21,8 +22,12 @@ _PATTERNS = {Route.REPLAY: "", Route.FALLBACK: "x", Route.EAGER: "/", Route.CAPT
 
 
 COLUMNS = ("step", "items", "real tokens", "budget", "fill", "why eager", "kernels", "time, ms")
+MOST_STEPS = 100
+"""Steps drawn and listed for a batch, the first ones; the total counts all of them."""
 MOST_KERNELS = 2000
-"""Kernels drawn for a batch, the longest ones; the tables count all of them."""
+"""Kernels drawn for these steps, the longest ones; the tables count all of them."""
+
+_WHENCE = "a run's `Report.steps` and `profilers.kernels` have them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,13 @@ def timeline(steps: Sequence[TimedStep], kernels: Sequence[Kernel] = ()) -> "Tim
     Raises:
         ValueError: If no step belongs to a request, or the kernels are of other steps.
     """
+    for name, given, kind in (("steps", steps, TimedStep), ("kernels", kernels, Kernel)):
+        require(
+            isinstance(given, Sequence),
+            f"{name} must be a sequence, got {type(given).__name__}; {_WHENCE}",
+        )
+        wrong = next((type(one).__name__ for one in given if not isinstance(one, kind)), None)
+        require(wrong is None, f"{name} must be of type {kind.__name__}, got {wrong}; {_WHENCE}")
     return Timeline(steps, kernels)
 
 
@@ -91,7 +103,8 @@ class Timeline(panels.Panel):
         self.plot, self.table = Plot(), ipywidgets.HTML()
         self.modules = ipywidgets.HTML()
         super().__init__(
-            f"timeline: {sum(map(len, self.batches)):,} steps of {len(self.batches):,} batches",
+            f"timeline: {plural(sum(map(len, self.batches)), 'step')} of "
+            f"{plural(len(self.batches), 'batch', 'batches')}",
             panels.controls(self.batch),
             self.plot,
             self.table,
@@ -102,14 +115,22 @@ class Timeline(panels.Panel):
 
     def _show(self, _: Any = None) -> None:
         batch = self.batches[self.batch.value - 1]
-        total = sum(p.timed.ms for p in batch)
-        self.plot.draw(drawing(batch), f"{len(batch)} steps, {total:.2f} ms, end to end")
-        self.table.value = panels.table(COLUMNS, [_row(n, p) for n, p in enumerate(batch, 1)])
+        shown, cut = batch[:MOST_STEPS], ""
+        took = f"{plural(len(batch), 'step')}, {_total_ms(batch):.2f} ms, end to end"
+        if len(batch) > MOST_STEPS:
+            cut = f"the first {MOST_STEPS} of {took}: {_total_ms(shown):.2f} ms of them"
+        self.plot.draw(drawing(shown), cut or took)
+        rows = [_row(n, p) for n, p in enumerate(shown, 1)]
+        self.table.value = panels.table(COLUMNS, rows, caption=cut)
         self.modules.value = _by_module([k for p in batch for k in p.kernels])
 
     def tables(self) -> list[str]:
         """Nothing: what was timed live has no place in a stored notebook."""
         return []
+
+
+def _total_ms(steps: Sequence[Profiled]) -> float:
+    return sum(p.timed.ms for p in steps)
 
 
 def _row(number: int, shown: Profiled) -> list[str]:

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from encgraph import balance, budgets, cards, sizes, traffic
 from encgraph.budgets import Limits, Target
 from encgraph.records import Item
-from encgraph.widgets import breakeven, panels, strata
+from encgraph.widgets import breakeven, panels, ruler, strata
 from encgraph.widgets.cases import Case
 
 expect.set_options(timeout=WAIT_MS)
@@ -75,6 +75,24 @@ def ruler_steps_by_key(view: Locator, case: Case) -> None:
     mean = budgets.judge(case.held_out.requests, moved, costs=COSTS).mean_ms
     expect(handle).to_have_attribute("aria-valuenow", str(tokens[0] + 1))
     expect(cell(view, 1, 3)).to_have_text(f"{mean:.2f}")
+    expect(view.locator(".encgraph-handle.labelled")).to_have_count(len(tokens))
+    for key, at in (("End", ruler.BudgetRuler(case).plot.limits[1]), ("Home", 1)):
+        view.page.keyboard.press(key)
+        expect(handle).to_have_attribute("aria-valuenow", str(at))
+    handles_that_stand_together_are_labelled(view)
+
+
+def handles_that_stand_together_are_labelled(view: Locator) -> None:
+    """Drag the first handle onto the second: both stay readable, one label above the other."""
+    first, second = (view.get_by_role("slider", name=f"token budget {n}") for n in (1, 2))
+    first.drag_to(second, force=True)
+    expect(first).not_to_have_attribute("aria-valuenow", "1")
+    labels = [handle.locator("span") for handle in (first, second)]
+    for label in labels:
+        expect(label).to_be_visible()
+    one, other = (label.bounding_box() for label in labels)
+    assert one is not None and other is not None
+    assert abs(one["y"] - other["y"]) >= one["height"] - 1
 
 
 def duel_steps_and_plays(view: Locator) -> None:
@@ -84,6 +102,7 @@ def duel_steps_and_plays(view: Locator) -> None:
     view.locator(".noUi-handle").last.focus()
     view.page.keyboard.press("ArrowLeft")
     expect(ascending.locator(".item")).to_have_count(2)
+    expect(ascending.locator(".encgraph-ms")).to_contain_text("2 of 3 placed, unfinished")
     view.locator(".widget-play button").first.click()
     expect(ascending.locator(".item")).to_have_count(3)
     shown = {int(text) for text in ascending.locator(".budget").all_inner_texts()}
