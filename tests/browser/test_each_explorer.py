@@ -85,6 +85,8 @@ def ruler_steps_by_key(view: Locator, case: Case) -> None:
 def handles_that_stand_together_are_labelled(view: Locator) -> None:
     """Drag the first handle onto the second: both stay readable, one label above the other."""
     first, second = (view.get_by_role("slider", name=f"token budget {n}") for n in (1, 2))
+    for handle in (first, second):  # until the axis that the last key stretched is drawn
+        expect(handle).to_be_in_viewport()
     first.drag_to(second, force=True)
     expect(first).not_to_have_attribute("aria-valuenow", "1")
     labels = [handle.locator("span") for handle in (first, second)]
