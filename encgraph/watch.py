@@ -3,9 +3,8 @@
 A graph reads storage by address. A parameter edited in place is read anew by the next replay; one
 that was rebound, added or moved is not, nor is a module that is made of something else since (see
 `structure`), and replays would silently give answers of the old one. The watch keeps every tensor the
-graphs may read alive and compares identity and address: about 0.1 us a tensor and as much a module,
-done while the card works. A hook on all modules at once counts as a change of each, unless it only
-looks on (`LooksOn`).
+graphs may read alive and compares identity and address while the card works. A hook on all modules at
+once counts as a change of each, unless it only looks on (`LooksOn`).
 """
 
 from collections.abc import Callable, Iterator, Mapping

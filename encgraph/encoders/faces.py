@@ -34,7 +34,7 @@ class Face(Generic[Made]):
         self._made = make(module)
 
     def now(self) -> Made:
-        """What was made of the module as it is now; host only, about 0.12 us a module.
+        """What was made of the module as it is now; host only.
 
         Inside torch.compile and torch.export, which would record the question, the last one: encoders
         ask in `buffers` too, with which every capture begins.
