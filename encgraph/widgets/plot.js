@@ -45,7 +45,7 @@ function label(handles) {
 }
 
 function handles(model, plot, layer) {
-  let sent = 0;
+  let sent = 0, held = null; // the handle under the pointer stays there while others follow the axis
   const send = (tokens, last) => {
     if (!last && Date.now() - sent < 120) return;
     sent = Date.now();
@@ -54,10 +54,11 @@ function handles(model, plot, layer) {
   };
   const moved = (index, tokens, last) => {
     const [low, high] = model.get("limits");
-    const all = [...model.get("tokens")];
-    all[index] = Math.round(Math.min(high, Math.max(low, tokens)));
-    place(layer.children[index], index, all[index]);
-    send(all, last);
+    const set = [...model.get("tokens")];
+    set[index] = Math.round(Math.min(high, Math.max(low, tokens)));
+    place(layer.children[index], index, set[index]);
+    label(layer.children);
+    send(set, last);
   };
   const place = (handle, index, tokens) => {
     const axis = plot._fullLayout.xaxis;
@@ -78,13 +79,14 @@ function handles(model, plot, layer) {
       const axis = plot._fullLayout.xaxis;
       return axis.p2d(event.clientX - plot.getBoundingClientRect().left - axis._offset);
     };
-    handle.onpointerdown = (event) => { handle.focus(); handle.setPointerCapture(event.pointerId); };
-    handle.onpointermove = (event) => {
-      if (handle.hasPointerCapture(event.pointerId)) moved(index, at(event), false);
+    handle.onpointerdown = (event) => {
+      handle.focus();
+      handle.setPointerCapture(event.pointerId);
+      held = handle;
     };
-    handle.onpointerup = (event) => {
-      if (handle.hasPointerCapture(event.pointerId)) moved(index, at(event), true);
-    };
+    handle.onpointermove = (event) => { if (held === handle) moved(index, at(event), false); };
+    handle.onpointerup = (event) => { if (held === handle) moved(index, at(event), true); };
+    handle.onlostpointercapture = () => { held = null; all(); };
     handle.onkeydown = (event) => {
       const now = model.get("tokens")[index];
       const big = Math.max(1, Math.round(now * 0.1));
@@ -98,7 +100,7 @@ function handles(model, plot, layer) {
     };
     return handle;
   };
-  return () => {
+  const all = () => {
     const [low, high] = model.get("limits");
     const tokens = model.get("tokens");
     while (layer.children.length > tokens.length) layer.lastChild.remove();
@@ -107,10 +109,11 @@ function handles(model, plot, layer) {
       const handle = layer.children[index];
       handle.setAttribute("aria-valuemin", low);
       handle.setAttribute("aria-valuemax", high);
-      if (!handle.matches(":active")) place(handle, index, value);
+      if (handle !== held) place(handle, index, value);
     });
     label(layer.children);
   };
+  return all;
 }
 
 async function render({ model, el }) {
