@@ -26,6 +26,7 @@ from encgraph import (
     systems,
 )
 from encgraph.benched import Bench, System, Timed
+from encgraph.budgets import Prediction
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
@@ -85,7 +86,9 @@ def run(
         for system in made:
             timed.more[system.name] = proven[system.name].numbers | timed.more.get(system.name, {})
         for strategy, system in zip(strategies, ours, strict=True):
-            timed.more[system.name] |= _predicted(bench, strategy, system.runner)
+            found = _predicted(bench, strategy, system.runner)
+            if found is not None:
+                timed.predicted[system.name] = found
         lines = [line for system in made for line in benched.lines(bench, system, timed)]
     gc.collect()
     if not whole:
@@ -146,7 +149,7 @@ def _first(traffic: Traffic, count: int) -> Traffic:
     )
 
 
-def _predicted(bench: Bench, strategy: Strategy, runner: EncoderRunner | None) -> dict[str, float]:
+def _predicted(bench: Bench, strategy: Strategy, runner: EncoderRunner | None) -> Prediction | None:
     """What the strategy was predicted to take on these requests, by the costs it was planned with.
 
     Nothing unless those were recorded for this encoder on this card: beside what another machine
@@ -156,15 +159,8 @@ def _predicted(bench: Bench, strategy: Strategy, runner: EncoderRunner | None) -
     setting, size = bench.setting, bench.setting.size
     gpu = bench.environment.gpu if setting.device.type == "cuda" else None
     if not setting.price(strategy).are_of(size.name, gpu):
-        return {}
-    found = systems.predicted(strategy, setting, runner.plan, bench.traffic.requests)
-    if found is None:
-        return {}
-    return {
-        "predicted_mean_ms": found.mean_ms,
-        "predicted_p99_ms": found.latency.p99_ms,
-        "predicted_bytes": float(found.memory.total_bytes),
-    }
+        return None
+    return systems.predicted(strategy, setting, runner.plan, bench.traffic.requests)
 
 
 def _rate(setting: Setting) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from encgraph import costs, regimes, sidelines
+from encgraph.budgets import Prediction
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.floors import Kernels
 from encgraph.measure import Execute
@@ -64,7 +65,9 @@ class Timed:
     left_out: Mapping[Kernels, Mapping[int, str]]
     """Why a sampled request has no exact graph that counts."""
     more: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By system: jitter, host time, predictions, and what was proven of it."""
+    """By system: jitter, host time, and what was proven of it."""
+    predicted: dict[str, Prediction] = field(default_factory=dict)
+    """By system: what it was predicted to take; nothing where its costs are not of this card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,6 +102,7 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
     medians = [latency.p50_ms for latency in latencies]
     exact = timed.floors.get(system.kernels, {})
     left_out = timed.left_out.get(system.kernels, {})
+    predicted = timed.predicted.get(system.name)
     yield bench.line(
         system,
         latency=Latency.of(medians, clock="wall", warmups=WARMUPS),
@@ -109,6 +113,7 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
             **_floors(bench, exact, medians),
             **({"exact_left_out_count": float(len(left_out))} if left_out else {}),
             **timed.more.get(system.name, {}),
+            **(_predicted(predicted) if predicted else {}),
             "device_bytes": float(system.device_bytes),
             "repeats_count": float(bench.repeats),
         },
@@ -132,8 +137,17 @@ def lines(bench: Bench, system: System, timed: Timed) -> Iterator[Measurement]:
             numbers={
                 **_taken(bench, system, routes[index]),
                 **({"exact_floor_ms": exact[index]} if index in exact else {}),
+                **({"predicted_ms": predicted.by_request_ms[index]} if predicted else {}),
             },
         )
+
+
+def _predicted(found: Prediction) -> dict[str, float]:
+    return {
+        "predicted_mean_ms": found.mean_ms,
+        "predicted_p99_ms": found.latency.p99_ms,
+        "predicted_bytes": float(found.memory.total_bytes),
+    }
 
 
 def _taken(bench: Bench, system: System, routes: sidelines.Routes) -> dict[str, float]:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from helpers import batch, plan, reference, tiny
 
-from encgraph import bench, floors, readings, sidelines, sizes, strategies, traffic
+from encgraph import bench, floors, readings, sidelines, sizes, strategies, systems, traffic
 from encgraph.benched import System
+from encgraph.costs import Costs
 from encgraph.runner import EncoderRunner
 
 SIZE = sizes.named("qwen3-vl-tiny")
@@ -57,6 +58,20 @@ def test_every_system_says_how_much_was_proven_and_how_near_the_limit_it_came(li
 def test_off_a_card_no_row_has_a_prediction(lines):
     for line in lines[0]:
         assert not [name for name in line.numbers if name.startswith("predicted")]
+
+
+def test_a_prediction_stands_in_the_summary_and_in_each_request(lines, monkeypatch):
+    setting = lines[1]
+    drawn = traffic.read("builtin:coco", SIZE, count=2, seed=3)
+    monkeypatch.setattr(Costs, "are_of", lambda *_: True)
+    found = bench.run(drawn, [strategies.EAGER_VARLEN, strategies.VLLM], setting, repeats=1)
+    for strategy in (strategies.EAGER_VARLEN, strategies.VLLM):
+        made = systems.plan(strategy, setting)
+        foretold = systems.predicted(strategy, setting, made, drawn.requests)
+        summary = readings.summaries(found)[strategy.name]
+        assert summary.numbers["predicted_mean_ms"] == foretold.mean_ms
+        single = [line.numbers["predicted_ms"] for line in readings.requests(found)[strategy.name]]
+        assert tuple(single) == foretold.by_request_ms
 
 
 def test_an_exact_graph_of_the_same_kernels_is_timed_in_the_same_run(lines):

@@ -247,7 +247,9 @@ def test_where_the_time_is_too_short_costs_are_kept_and_say_so(setting):
         with pytest.warns(UserWarning, match="got 0 in 0 s; .*; packs by costs modelled"):
             kept = calibrating.tried(runner, TINY, otherwise=before, limit_s=0)
         assert runner.packer is packer
-    assert kept.source.startswith(f"{before.source}; not calibrated: calibration must time the ")
+    assert kept.source.startswith(
+        f"{before.source}; {advice.NOT_CALIBRATED}: calibration must time the "
+    )
     assert dataclasses.replace(kept, source=before.source) == before
 
 

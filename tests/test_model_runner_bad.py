@@ -1,5 +1,6 @@
 """What goes wrong with a model runner is refused by name or falls back with a reason."""
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from encgraph.encoders.qwen_vl import QwenVL
 from encgraph.errors import StaleBufferError
 from encgraph.measure import Recorder
 from encgraph.model_runner import prompts, scatter
+from encgraph.model_runner.gates import Gates
 from encgraph.model_runner.prompts import Prompt
 from encgraph.records import FallbackReason, Modality, Route
 
@@ -86,6 +88,25 @@ def test_a_prompt_longer_than_the_cache_is_refused_and_one_that_just_fits_is_not
         assert answers(made, [prompt], 5) == [generated(model, prompt, 5)]
         with pytest.raises(ValueError, match="1 to 4 prompts, got 5"):
             made.generate([prompt] * 5, new_tokens=1)
+
+
+def test_a_forgotten_capture_is_told_once(model: Any) -> None:
+    prompts = batch_of_three(model)
+    with runner(model) as made:
+        with pytest.warns(UserWarning, match=r"nothing is captured: .* call capture\(\)"):
+            made.generate(prompts, new_tokens=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            made.generate(prompts, new_tokens=1)
+
+
+@pytest.mark.parametrize("gates", [Gates(), Gates(encoder_graphs=False, decoder_graphs=False)])
+def test_who_captured_or_switched_graphs_off_is_not_warned(model: Any, gates: Gates) -> None:
+    with runner(model, gates=gates) as made, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if gates.encoder_graphs:
+            made.capture()
+        made.generate(batch_of_three(model), new_tokens=1)
 
 
 def test_an_image_over_every_budget_falls_back_and_says_so(model: Any) -> None:

@@ -39,7 +39,7 @@ from encgraph.model_runner.facts import CaptureReport, Options
 from encgraph.model_runner.gates import Decision, Gates
 from encgraph.model_runner.prompts import Prompt
 from encgraph.records import Plan
-from encgraph.runner import EncoderRunner, PackerOf
+from encgraph.runner import FORGOTTEN, EncoderRunner, PackerOf
 from encgraph.sizes import EncoderSize
 from encgraph.tabular import Showing
 
@@ -48,7 +48,9 @@ PACKER: PackerOf = partial(packing.packer, rule="ascending")
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ModelRunner(Showing):
-    """A model with its encoder runner, encoder cache and decoder; a context manager that shuts down."""
+    """A model with its encoder runner, encoder cache and decoder; a context manager that shuts down.
+
+    A forgotten `capture` warns."""
 
     model: Any
     """transformers' Qwen3VLForConditionalGeneration, in eval mode; held, not changed."""
@@ -71,6 +73,8 @@ class ModelRunner(Showing):
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _running: int | None = field(init=False, default=None)
     """Thread of the request in progress."""
+    _knows: bool = field(init=False, default=False)
+    """Whether the caller knows what is captured."""
     _is_closing: bool = field(init=False, default=False)
     _frees_itself: bool = field(init=False, default=False)
     """Whether the request in progress has to free the memory, since it was shut down from within."""
@@ -136,6 +140,7 @@ class ModelRunner(Showing):
                     key_value_bytes=self.decoder.slabs.num_bytes if self.decoder else 0,
                 )
             _synchronize(self.model.lm_head.weight.device)
+        self._knows = True
         said = captures.warning(self.decision, report)
         if said is not None:
             warnings.warn(said, stacklevel=2)
@@ -152,7 +157,7 @@ class ModelRunner(Showing):
             One output an item, in order; shared with the cache, so not to be written to.
         """
         with self._request():
-            self._refuse_stale()
+            self._check_graphs()
             known = tuple(keys)
             if self.cache and not known:
                 known = tuple(cache.content_key(value) for value in items)
@@ -187,7 +192,7 @@ class ModelRunner(Showing):
         with self._request():
             decoder = self.decoder
             assert decoder is not None
-            self._refuse_stale()
+            self._check_graphs()
             room = {"rows": decoder.rows, "length": decoder.length}
             batches.check_room(batch, new_tokens=new_tokens, **room)
             parts = Parts(
@@ -263,8 +268,13 @@ class ModelRunner(Showing):
         if self._is_closing:
             raise RuntimeError(f"the runner was shut down before {what}; make a new one")
 
-    def _refuse_stale(self) -> None:
-        """Refuse what the decoder's graphs would not see; encoder graphs check themselves."""
+    def _check_graphs(self) -> None:
+        """Warn of a forgotten capture, and refuse what the decoder's graphs would not see; encoder
+        graphs check themselves."""
+        has_encoder = self.decision.encoder_off is None and self.plan.graphs
+        if not self._knows and (has_encoder or self.decision.decoder_off is None):
+            self._knows = True
+            warnings.warn(FORGOTTEN, stacklevel=3)
         switched = self.slot.changed() if self.slot else None
         if switched:
             raise StaleBufferError(switched)

@@ -15,6 +15,8 @@ MANY_FALLBACKS = 0.01
 MUCH_JITTER = 1.15
 MEASURED_HERE = "measured at capture"
 """How the source of calibrated costs begins."""
+NOT_CALIBRATED = "not calibrated"
+"""Stands in the source of costs whose calibration was tried and refused."""
 
 _WAYS_OUT = {
     FallbackReason.OVER_TOKENS: "raise the largest token budget to at least {largest}",
@@ -125,9 +127,9 @@ def _about_tail(report: Report) -> list[str]:
     if tail >= 1 - findings.EVEN or len(report.times) == 1:
         return []
     costs = report.encoder.costs
-    can_calibrate = costs is not None and not costs.startswith(MEASURED_HERE)
+    was_tried = costs is None or costs.startswith(MEASURED_HERE) or NOT_CALIBRATED in costs
     ways = "budgets for the largest requests (--largest)"
-    ways += ", or --calibrate to run eager what eager runs faster here" if can_calibrate else ""
+    ways += ", or --calibrate to run eager what eager runs faster here" if not was_tried else ""
     name = report.latencies.ours_wall.tail_name
     return [f"The tail is no better than eager's, {name} {factor(tail)}: try {ways}."]
 
