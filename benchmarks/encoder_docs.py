@@ -155,7 +155,7 @@ def page(rows: Sequence[Measurement]) -> str:
         edge=EDGE_TILES,
         failed=_failed(rows),
         near=_table(("size", "transformers", "untouched, bfloat16", "ours, bfloat16"), _near()),
-        checks=len(suite.NAMES),
+        checks=len(suite.CHECK_NAMES),
         counts="1, 8 and 32",
         readers=", ".join(sorted(readers.READERS)),
     )

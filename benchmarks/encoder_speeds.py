@@ -9,7 +9,7 @@ from encoder_rows import Table
 
 from encgraph import measure, packing, proving
 from encgraph.checks.subject import Subject
-from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.encoders.protocol import EncoderOutput, Execute, Input
 from encgraph.records import (
     DIMENSIONS,
     Bin,
@@ -96,7 +96,7 @@ def one_replay(plan: Plan) -> packing.Packer:
 
 
 def proven(
-    untouched: proving.Untouched, execute: measure.Execute, batch: Sequence[Input]
+    untouched: proving.Untouched, execute: Execute, batch: Sequence[Input]
 ) -> dict[str, float]:
     """Demand what the untouched module gives for a batch; how near the worst item came.
 
@@ -119,7 +119,7 @@ def exact(load: Load) -> Capacity:
     return Capacity(**{name: getattr(load, name) for name in DIMENSIONS})
 
 
-def runs(run: measure.Execute, batch: Sequence[Input]) -> bool:
+def runs(run: Execute, batch: Sequence[Input]) -> bool:
     """Whether a system runs a batch: a mask of eager's may be too large for the card or a kernel."""
     try:
         run(batch)
@@ -130,7 +130,7 @@ def runs(run: measure.Execute, batch: Sequence[Input]) -> bool:
 
 
 def timed(
-    table: Table, systems: Mapping[str, measure.Execute], batch: Sequence[Input]
+    table: Table, systems: Mapping[str, Execute], batch: Sequence[Input]
 ) -> dict[str, Latency]:
     """Wall time of one batch by every system, in turning order, a sample a round."""
     device = torch.device(table.given.device)

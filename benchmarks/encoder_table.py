@@ -77,7 +77,9 @@ def checks_row(table: Table, name: str, attention: str, found: Sequence[Checked]
             numbers[f"passed_{one.name}_count"] = float(one.passed)
     numbers["passed_count"] = float(sum(one.passed is True for one in found))
     numbers["failed_count"] = float(sum(one.passed is False for one in found))
-    numbers["not_run_count"] = float(len(suite.NAMES) - sum(o.passed is not None for o in found))
+    numbers["not_run_count"] = float(
+        len(suite.CHECK_NAMES) - sum(o.passed is not None for o in found)
+    )
     return table.row(name, "checks", attention=attention, numbers=numbers)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from encgraph import cards, first_token, handles, sizes, store, strategies, systems, traffic
 from encgraph.bars import until
-from encgraph.loads import Load
+from encgraph.loads import Workload
 from encgraph.model_runner import text_sizes
 from encgraph.results import Measurement
 from encgraph.systems import Setting
@@ -39,9 +39,9 @@ def setting_of(given: argparse.Namespace) -> Setting:
     )
 
 
-def load_of(given: argparse.Namespace) -> Load:
+def load_of(given: argparse.Namespace) -> Workload:
     """What a request is besides its items."""
-    return Load(
+    return Workload(
         concurrency=tuple(given.concurrency),
         text_tokens=given.text,
         new_tokens=given.new_tokens,

@@ -27,10 +27,11 @@ from encgraph import (
 )
 from encgraph.benched import Bench, System, Timed
 from encgraph.budgets import Prediction
+from encgraph.curves import Kernels
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Input
 from encgraph.errors import require
-from encgraph.floors import Exacts, Kernels
+from encgraph.floors import Exacts
 from encgraph.proving import Proven, Untouched
 from encgraph.records import Step
 from encgraph.results import Interrupted, Measurement

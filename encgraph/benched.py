@@ -8,9 +8,8 @@ from typing import Any
 
 from encgraph import costs, regimes, sidelines
 from encgraph.budgets import Prediction
-from encgraph.encoders.protocol import EncoderOutput, Input
-from encgraph.floors import Kernels
-from encgraph.measure import Execute
+from encgraph.curves import Kernels
+from encgraph.encoders.protocol import EncoderOutput, Execute, Input
 from encgraph.records import Load, Route
 from encgraph.results import Environment, Latency, Measurement, Memory
 from encgraph.runner import EncoderRunner
@@ -50,7 +49,7 @@ class System:
     @property
     def kernels(self) -> Kernels:
         """What another system must share for its exact graphs to be this one's floor."""
-        return self.attention, self.compiled, self.fused
+        return Kernels(attention=self.attention, compiled=self.compiled, fused=self.fused)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -37,7 +37,7 @@ RUNG = 2.0
 """Largest ratio of one size of eager loads to the next."""
 SEVERAL = 4
 """Small items of an execute that is timed for what the host adds to each."""
-SAMPLES = 5
+_SAMPLES = 5
 POINTS = 12
 """Points beside the four of a capacity, about."""
 Job = Callable[[], Measurement]
@@ -54,7 +54,7 @@ class Jobs:
 
 
 def calibrate(
-    runner: EncoderRunner, size: EncoderSize, *, limit_s: float = LIMIT_S, samples: int = SAMPLES
+    runner: EncoderRunner, size: EncoderSize, *, limit_s: float = LIMIT_S, samples: int = _SAMPLES
 ) -> Costs:
     """Time what a runner has captured, and let it pack by the least predicted time from then on.
 

@@ -26,7 +26,7 @@ from encgraph.results import Memory
 
 BACKENDS = ("cuda", "reference")
 SLABS = ("shared", "private")
-WARMUPS = 2
+_WARMUPS = 2
 """Eager runs before a capture: the first may compile or load libraries, the second must not."""
 
 
@@ -60,7 +60,7 @@ class BudgetGraph:
     """Warm-up and capture."""
     memory: Memory | None = None
     """What this capture added; None on the reference backend."""
-    attention: tuple[measured.Choice, ...] = ()
+    attention: tuple[measured.ChosenAttention, ...] = ()
     """What was chosen for each launch shape of the forward; empty where there was no choice."""
     failure: str | None = None
     """Why it could not be captured, with the line of the model that stopped it."""
@@ -107,7 +107,7 @@ def _settle(encoder: Encoder, graph: BudgetGraph) -> None:
     graph.attention = measured.settle(heard)
 
 
-Recording = Callable[[Encoder, BudgetGraph], None]
+RecordGraph = Callable[[Encoder, BudgetGraph], None]
 
 
 _IDLE: dict[int, list[torch.cuda.Stream]] = {}
@@ -152,7 +152,9 @@ def check_backend(backend: str, device: torch.device) -> None:
 
 
 @contextmanager
-def session(backend: str, device: torch.device, *, home: Home | None = None) -> Iterator[Recording]:
+def session(
+    backend: str, device: torch.device, *, home: Home | None = None
+) -> Iterator[RecordGraph]:
     """Give the function that captures one graph; on cuda, one pool and one stream for all.
 
     Args:
@@ -199,7 +201,7 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
         # A stream of its own around it all: a capture that fails leaves its stream the current one.
         with torch.no_grad(), torch.cuda.stream(stream):
             _settle(encoder, graph)
-            for _ in range(WARMUPS - 1):
+            for _ in range(_WARMUPS - 1):
                 run(encoder, graph)
             with (
                 memory.growth(encoder.spec.device, pool) as growth,

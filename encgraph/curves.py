@@ -34,7 +34,7 @@ def experiment(encoder: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Which of the recorded kernels a curve is for."""
+    """What a curve is of, and what two systems must share to be compared."""
 
     attention: str
     compiled: bool

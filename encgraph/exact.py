@@ -52,7 +52,7 @@ class ExactSet(GraphSet):
 
     keep: Keep
     observe: Observe = graphs.unobserved
-    record: capturing.Recording | None = None
+    record: capturing.RecordGraph | None = None
     """Makes one graph instead of the backend's own way."""
     frozen: bool = False
     """Whether the set captures nothing more: then a comparison that repeats its batches does not
@@ -175,7 +175,7 @@ class ExactSet(GraphSet):
         self._settle()
 
     @contextmanager
-    def _recording(self) -> Iterator[capturing.Recording]:
+    def _recording(self) -> Iterator[capturing.RecordGraph]:
         if self.record is not None:
             yield self.record
             return
@@ -213,7 +213,7 @@ def open_set(
     *,
     backend: str = "cuda",
     observe: Observe = graphs.unobserved,
-    record: capturing.Recording | None = None,
+    record: capturing.RecordGraph | None = None,
 ) -> ExactSet:
     """Open an empty set that captures layouts as they come.
 

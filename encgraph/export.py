@@ -49,7 +49,9 @@ class VllmFlags:
         return shlex.join(self.arguments)
 
 
-FAMILIES = frozenset(
+VLLM_LARGEST = 8192
+"""Largest budget that vLLM infers under its default limit on batched tokens."""
+VLLM_FAMILIES = frozenset(
     {"qwen3-vl", "qwen2.5-vl", "qwen2-vl", "glm4v", "internvl", "idefics3", "smolvlm", "gemma3"}
 )
 """Families here whose models have encoder graphs in vLLM 0.33, by its own sources."""
@@ -79,9 +81,9 @@ def vllm(plan: Plan, *, engine_version: str = "0.33", frames: int | None = None)
         return VllmFlags(engine_version=engine_version, config={"cudagraph_mm_encoder": False})
     known = sizes.SIZES.get(plan.encoder)
     require(
-        known is None or known.family in FAMILIES,
+        known is None or known.family in VLLM_FAMILIES,
         f"vLLM has no encoder graphs for {plan.encoder!r}, only for encoders of the families "
-        f"{', '.join(sorted(FAMILIES))}; plan it for encgraph",
+        f"{', '.join(sorted(VLLM_FAMILIES))}; plan it for encgraph",
     )
     items = _one_item_cap(plan)
     renamed = release >= RENAMED_VLLM

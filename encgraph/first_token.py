@@ -19,7 +19,7 @@ import torch
 
 from encgraph import loads, measure, meters, proving, systems
 from encgraph.encoders import inputs
-from encgraph.loads import Load
+from encgraph.loads import Workload
 from encgraph.model_runner import models
 from encgraph.model_runner.facts import CaptureReport, StageTimes
 from encgraph.model_runner.prompts import Prompt
@@ -27,7 +27,7 @@ from encgraph.model_runner.runner import ModelRunner
 from encgraph.results import Interrupted, Latency, Measurement
 from encgraph.systems import Progress, Setting
 from encgraph.traffic import Traffic
-from encgraph.ways import WARM, Bench, Graphed
+from encgraph.ways import WARM, Comparison, Graphed
 
 JITTER = "jitter"
 STAGES = ("preprocessing_ms", "encode_ms", "scatter_ms", "prefill_ms")
@@ -38,7 +38,7 @@ def run(
     setting: Setting,
     *,
     graphed: Graphed,
-    load: Load,
+    load: Workload,
     progress: Progress = systems.silent,
     keep: Callable[[list[Measurement]], object] = list,
 ) -> list[Measurement]:
@@ -62,7 +62,7 @@ def run(
         ParityError: If the encoder is wrong in one of the ways; names it and the item.
         Interrupted: On Ctrl-C once a batch was timed; carries the lines made until then.
     """
-    bench = Bench(
+    comparison = Comparison(
         model=models.named(
             setting.size.name, device=setting.device, dtype=setting.dtype, seed=setting.seed
         ),
@@ -74,9 +74,9 @@ def run(
     )
     lines: list[Measurement] = []
     with ExitStack() as stack:
-        runners = {way: stack.enter_context(bench.runner(way)) for way in bench.ways}
+        runners = {way: stack.enter_context(comparison.runner(way)) for way in comparison.ways}
         try:
-            for made in _lines(bench, runners, progress):
+            for made in _lines(comparison, runners, progress):
                 lines += made  # part by part, so that an interrupt leaves those before it
                 keep(_summed_up(lines))
         except KeyboardInterrupt as stopped:
@@ -87,15 +87,15 @@ def run(
 
 
 def _lines(
-    bench: Bench, runners: Mapping[str, ModelRunner], progress: Progress
+    comparison: Comparison, runners: Mapping[str, ModelRunner], progress: Progress
 ) -> Iterator[list[Measurement]]:
     """Captures, proofs, batch after batch, the jitter."""
     for name, runner in runners.items():
         if not runner.gates.eager_only:
-            yield _captured(bench, name, runner)
-    yield _proven(bench, runners)
-    yield from _timed(bench, {**runners, WARM: runners["all_graphs"]}, progress)
-    yield list(_jitter(bench, runners["all_graphs"]))
+            yield _captured(comparison, name, runner)
+    yield _proven(comparison, runners)
+    yield from _timed(comparison, {**runners, WARM: runners["all_graphs"]}, progress)
+    yield list(_jitter(comparison, runners["all_graphs"]))
 
 
 def summaries(lines: Sequence[Measurement]) -> list[Measurement]:
@@ -103,12 +103,12 @@ def summaries(lines: Sequence[Measurement]) -> list[Measurement]:
     return [m for m in lines if m.request is None and m.latency is not None]
 
 
-def _captured(bench: Bench, name: str, runner: ModelRunner) -> list[Measurement]:
+def _captured(comparison: Comparison, name: str, runner: ModelRunner) -> list[Measurement]:
     """Seconds, graphs and bytes of a capture, encoder and decoder apart."""
     report: CaptureReport = runner.capture()
     parts = {"encoder": report.encoder, "decoder": report.decoder}
     return [
-        bench.line(
+        comparison.line(
             f"{name}/{part}",
             runner,
             memory=made.memory,
@@ -122,12 +122,12 @@ def _captured(bench: Bench, name: str, runner: ModelRunner) -> list[Measurement]
     ]
 
 
-def _proven(bench: Bench, runners: Mapping[str, ModelRunner]) -> list[Measurement]:
+def _proven(comparison: Comparison, runners: Mapping[str, ModelRunner]) -> list[Measurement]:
     """What the encoder gives in every way, proven on the few requests that tell most; a line a way."""
-    asked = bench.traffic.requests
+    asked = comparison.traffic.requests
     telling = proving.telling(asked)
-    few = bench.traffic.only(telling)
-    batches = dict(zip(telling, systems.batches(few, bench.setting), strict=True))
+    few = comparison.traffic.only(telling)
+    batches = dict(zip(telling, systems.batches(few, comparison.setting), strict=True))
     some = next(runner.encoders for runner in runners.values() if runner.encoders)
     found = proving.systems(
         {name: runner.encode for name, runner in runners.items()},
@@ -135,29 +135,29 @@ def _proven(bench: Bench, runners: Mapping[str, ModelRunner]) -> list[Measuremen
         proving.Untouched.of(some.encoder),
     )
     return [
-        bench.line(f"{name}/proven", runners[name], numbers=proven.numbers)
+        comparison.line(f"{name}/proven", runners[name], numbers=proven.numbers)
         for name, proven in found.items()
     ]
 
 
 def _timed(
-    bench: Bench, runners: Mapping[str, ModelRunner], progress: Progress
+    comparison: Comparison, runners: Mapping[str, ModelRunner], progress: Progress
 ) -> Iterator[list[Measurement]]:
     """Every batch by every runner in an order that turns: a line each."""
-    host = replace(bench.setting, device=torch.device("cpu"))
-    source = enumerate(systems.batches(bench.traffic, host))
+    host = replace(comparison.setting, device=torch.device("cpu"))
+    source = enumerate(systems.batches(comparison.traffic, host))
     prompts: dict[int, Prompt] = {}
-    order = loads.order(len(bench.traffic.requests), bench.load.concurrency)
+    order = loads.order(len(comparison.traffic.requests), comparison.load.concurrency)
     for concurrency, index in progress(order, "batches"):
         wanted = range(index * concurrency, (index + 1) * concurrency)
         prompts = {at: made for at, made in prompts.items() if at >= wanted.start}
         while wanted[-1] not in prompts:
             at, values = next(source)
-            prompts[at] = bench.prompt(values, seed=at)
+            prompts[at] = comparison.prompt(values, seed=at)
         batch = [prompts[at] for at in wanted]
-        samples = _in_turn(runners, batch, load=bench.load, first=index)
+        samples = _in_turn(runners, batch, load=comparison.load, first=index)
         yield [
-            bench.line(name, runners[name], request=index, numbers=_medians(times, batch))
+            comparison.line(name, runners[name], request=index, numbers=_medians(times, batch))
             for name, times in samples.items()
         ]
 
@@ -177,7 +177,7 @@ def _summed_up(lines: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _in_turn(
-    runners: Mapping[str, ModelRunner], batch: Sequence[Prompt], *, load: Load, first: int
+    runners: Mapping[str, ModelRunner], batch: Sequence[Prompt], *, load: Workload, first: int
 ) -> dict[str, list[StageTimes]]:
     """One batch by every runner, repeat by repeat; the first is a warm-up, of the first token alone."""
     samples: dict[str, list[StageTimes]] = {name: [] for name in runners}
@@ -223,15 +223,15 @@ def _summary(batches: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     }
 
 
-def _jitter(bench: Bench, runner: ModelRunner) -> Iterator[Measurement]:
+def _jitter(comparison: Comparison, runner: ModelRunner) -> Iterator[Measurement]:
     """First tokens of a prompt that replays and of one over every budget, alone and in turn."""
-    if not bench.extremes or runner.cache is None:
+    if not comparison.extremes or runner.cache is None:
         return
-    dtype = bench.setting.dtype
+    dtype = comparison.setting.dtype
     small, huge = (
-        [bench.prompt([value], seed=at)]
+        [comparison.prompt([value], seed=at)]
         for at, value in enumerate(
-            inputs.synthetic(bench.extremes, size=bench.setting.size, dtype=dtype)
+            inputs.synthetic(comparison.extremes, size=comparison.setting.size, dtype=dtype)
         )
     )
     kept = runner.cache
@@ -241,10 +241,10 @@ def _jitter(bench: Bench, runner: ModelRunner) -> Iterator[Measurement]:
         return runner.generate(batch, new_tokens=1)
 
     found = measure.jitter(
-        first_token, small, huge, device=bench.setting.device, samples=bench.load.samples
+        first_token, small, huge, device=comparison.setting.device, samples=comparison.load.samples
     )
     numbers: dict[str, float] = {}
     for name in ("replay_alone", "replay_alternating", "fallback_alone", "fallback_alternating"):
         latency = Latency.of(getattr(found, f"{name}_ms"), clock="wall")
         numbers |= {f"{name}_p50_ms": latency.p50_ms, f"{name}_p99_ms": latency.p99_ms}
-    yield bench.line(JITTER, runner, numbers=numbers)
+    yield comparison.line(JITTER, runner, numbers=numbers)

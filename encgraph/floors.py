@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from encgraph import exact, graphs, meters
-from encgraph.encoders.protocol import Encoder, Input
+from encgraph.curves import Kernels
+from encgraph.encoders.protocol import Encoder, Execute, Input
 from encgraph.errors import CaptureError, ParityError
 from encgraph.exact import ExactSet
 from encgraph.layouts import Keep, layout_of
-from encgraph.measure import Execute
 from encgraph.proving import Untouched
 from encgraph.records import Plan, Route, Step
 from encgraph.runner import EncoderRunner
@@ -30,8 +30,6 @@ SAMPLE = 40
 """Requests for which exact graphs are made, each captured once."""
 SIDE = 8192
 """Rows and columns of the matrix product; smaller ones do not fill a large card."""
-Kernels = tuple[str, bool, bool]
-"""Attention, whether the body is compiled, and whether fused: what two systems must share to be compared."""
 
 
 def sampled(count: int, most: int = SAMPLE) -> list[int]:
@@ -84,7 +82,7 @@ class Exacts:
             except (CaptureError, ParityError) as error:
                 self.left_out.setdefault(kernels, {})[index] = str(error)
                 warnings.warn(
-                    f"exact graph of {kernels!r}, request {index}, is left out: {error}",
+                    f"exact graph of {kernels.about}, request {index}, is left out: {error}",
                     stacklevel=2,
                 )
             else:

@@ -15,9 +15,9 @@ GRAPH_COLUMNS = ("budget", "items", "state", "memory")
 
 
 def card(handle: object) -> Shown | None:
-    """What is shown of a handle; None if it is none of `CARDS`."""
+    """What is shown of a handle; None if it is none of `CARDS_BY_NAME`."""
     kind = type(handle)
-    make = CARDS.get((kind.__module__, kind.__name__))
+    make = CARDS_BY_NAME.get((kind.__module__, kind.__name__))
     return None if make is None else make(handle)
 
 
@@ -153,7 +153,7 @@ def _capture_report(report: Any) -> Shown:
     )
 
 
-CARDS: Mapping[tuple[str, str], Callable[[Any], Shown]] = {
+CARDS_BY_NAME: Mapping[tuple[str, str], Callable[[Any], Shown]] = {
     ("encgraph.exact", "ExactSet"): _exact_set,
     ("encgraph.graphs", "GraphSet"): _graph_set,
     ("encgraph.mixed", "MixedRunner"): _mixed_runner,

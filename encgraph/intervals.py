@@ -21,7 +21,7 @@ import numpy.typing as npt
 from encgraph.errors import require
 from encgraph.results import at_shares
 
-DRAWS = 2000
+_DRAWS = 2000
 LEVEL = 0.95
 """Share of the draws that an interval holds."""
 _AT_ONCE = 2_000_000
@@ -143,5 +143,5 @@ def _draws(count: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
     """Which requests each draw takes, some draws at a time."""
     source = np.random.default_rng(seed)
     step = max(1, _AT_ONCE // count)
-    for first in range(0, DRAWS, step):
-        yield source.integers(0, count, (min(step, DRAWS - first), count))
+    for first in range(0, _DRAWS, step):
+        yield source.integers(0, count, (min(step, _DRAWS - first), count))

@@ -22,7 +22,7 @@ STAMP = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Workload:
     """What a request is besides its items, and how often each is run."""
 
     concurrency: tuple[int, ...] = (1, 4, 16)
@@ -56,7 +56,7 @@ def tokens(request: Sequence[Item]) -> int:
     )
 
 
-def fitting(traffic: Traffic, load: Load) -> Traffic:
+def fitting(traffic: Traffic, load: Workload) -> Traffic:
     """The requests that the load has room for, with a note of how many those are.
 
     Raises:
@@ -87,7 +87,7 @@ def order(requests: int, concurrency: Sequence[int]) -> list[tuple[int, int]]:
     return sorted(batches, key=lambda batch: (batch[0] * batch[1], batch[0]))
 
 
-def extremes(plan: Plan, size: EncoderSize, load: Load) -> tuple[Grid, ...]:
+def extremes(plan: Plan, size: EncoderSize, load: Workload) -> tuple[Grid, ...]:
     """Grids of an image that replays and of one just over every budget.
 
     Returns:
@@ -104,7 +104,7 @@ def extremes(plan: Plan, size: EncoderSize, load: Load) -> tuple[Grid, ...]:
     return sizes.near_square_grid(max(1, largest // 4), size.rule), over
 
 
-def prompt(values: Sequence[Input], config: Any, load: Load, *, seed: int) -> Prompt:
+def prompt(values: Sequence[Input], config: Any, load: Workload, *, seed: int) -> Prompt:
     """A prompt of a request's items and then text, tokens drawn at random.
 
     Args:

@@ -15,19 +15,19 @@ from encgraph.errors import require
 from encgraph.report.text import plural
 
 if TYPE_CHECKING:
-    from encgraph.measure import Recorder, Timed
+    from encgraph.measure import ObservedStep, Recorder
     from encgraph.runner import EncoderRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class CellProfile:
     """What a cell's encoder calls took, step by step."""
 
-    steps: "tuple[Timed, ...]"
+    steps: "tuple[ObservedStep, ...]"
 
     def table(self) -> tabular.Shown:
         """A row a route and budget: steps, items, real tokens, fill and milliseconds."""
-        groups: dict[tuple[str, int | None], list[Timed]] = {}
+        groups: dict[tuple[str, int | None], list[ObservedStep]] = {}
         for timed in self.steps:
             key = (timed.step.route.value, timed.step.token_budget)
             groups.setdefault(key, []).append(timed)
@@ -39,7 +39,7 @@ class Profile:
         return tabular.Shown(title=title, columns=columns if rows else (), rows=rows)
 
 
-def _row(key: tuple[str, int | None], mine: "list[Timed]") -> tuple[str, ...]:
+def _row(key: tuple[str, int | None], mine: "list[ObservedStep]") -> tuple[str, ...]:
     route, budget = key
     real = sum(t.step.real_tokens for t in mine)
     return (
@@ -94,7 +94,7 @@ def load(shell: Any) -> None:
         with recording(watched) as recorders:
             shell.run_cell(cell).raise_error()
         steps = tuple(timed for recorder in recorders for timed in recorder.steps)
-        shell.user_ns["_profile"] = profile = Profile(steps=steps)
+        shell.user_ns["_profile"] = profile = CellProfile(steps=steps)
         from IPython.display import display
 
         display(profile)  # type: ignore[no-untyped-call]
@@ -111,16 +111,16 @@ def register(shell: Any) -> None:
     plain = _in_colour if shell.__class__.__name__.startswith("Terminal") else _pretty
     formatters["text/html"].for_type(tabular.Shown, _html)
     formatters["text/plain"].for_type(tabular.Shown, plain)
-    for kind in (Profile, *shows.CARDS):
+    for kind in (CellProfile, *shows.CARDS):
         formatters["text/html"].for_type(kind, _html)
         formatters["text/plain"].for_type(kind, plain)
-    for module, name in handles.CARDS:
+    for module, name in handles.CARDS_BY_NAME:
         formatters["text/html"].for_type_by_name(module, name, _html)
         formatters["text/plain"].for_type_by_name(module, name, plain)
 
 
 def _shown(record: object) -> tabular.Shown:
-    if isinstance(record, Profile):
+    if isinstance(record, CellProfile):
         return record.table()
     return record if isinstance(record, tabular.Shown) else shows.card(record)
 

@@ -16,17 +16,16 @@ from typing import TypeVar
 import torch
 
 from encgraph import meters
-from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.encoders.protocol import Execute, Input
 from encgraph.facts import Jitter
 from encgraph.records import Step
 from encgraph.results import Latency
 
-Batch = TypeVar("Batch")
-Execute = Callable[[Sequence[Input]], list[EncoderOutput]]
+_Batch = TypeVar("_Batch")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Timed:
+class ObservedStep:
     """One observed step and its times."""
 
     step: Step
@@ -36,7 +35,7 @@ class Timed:
     """Host time from the making of the recorder to the start of the step."""
     _began: torch.cuda.Event | None = None
     _ended: torch.cuda.Event | None = None
-    _first: "Timed | None" = None
+    _first: "ObservedStep | None" = None
     """The recorder's first step on a card; None for that step itself, and off CUDA."""
 
     @property
@@ -70,10 +69,10 @@ class Recorder:
     """
 
     device: torch.device
-    steps: list[Timed] = field(default_factory=list)
+    steps: list[ObservedStep] = field(default_factory=list)
     made_s: float = field(default_factory=time.perf_counter)
     """`time.perf_counter` when it was made: the origin of its steps' times."""
-    _first: Timed | None = None
+    _first: ObservedStep | None = None
 
     def __call__(self, step: Step) -> AbstractContextManager[None]:
         """Time one step."""
@@ -81,7 +80,7 @@ class Recorder:
 
     @contextmanager
     def _time(self, step: Step) -> Iterator[None]:
-        timed = Timed(step=step)
+        timed = ObservedStep(step=step)
         if self.device.type == "cuda":
             timed._began = meters.event(self.device)
             timed._first = self._first
@@ -168,9 +167,9 @@ def latency(samples_ms: Sequence[float], *, warmups: int = 1, clock: str = "wall
 
 
 def jitter(
-    execute: Callable[[Batch], object],
-    replayed: Batch,
-    fallback: Batch,
+    execute: Callable[[_Batch], object],
+    replayed: _Batch,
+    fallback: _Batch,
     *,
     device: torch.device,
     samples: int = 50,

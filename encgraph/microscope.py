@@ -23,8 +23,8 @@ from encgraph.records import Capacity, Item, Plan
 
 ENCODER = "qwen3-vl-tiny"
 BUDGET = 128
-LARGE = (32, 32, 32, 32)
-SMALL = (75,)
+_LARGE = (32, 32, 32, 32)
+_SMALL = (75,)
 """Tokens of the items: one small item ends past where the second large one ended."""
 
 
@@ -117,7 +117,7 @@ class Microscope:
     """A tiny tower and two batches, ready to be looked at again and again."""
 
     def __init__(
-        self, *, seed: int = 0, large: Sequence[int] = LARGE, small: Sequence[int] = SMALL
+        self, *, seed: int = 0, large: Sequence[int] = _LARGE, small: Sequence[int] = _SMALL
     ) -> None:
         """Build the tower and the batches.
 

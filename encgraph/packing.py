@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from encgraph.costs import Costs
 from encgraph.packers.lookup import (
-    NOTHING,
+    ZERO_SIZE,
     Lookup,
     Size,
     joined,
@@ -27,7 +27,7 @@ from encgraph.packers.search import (
     CONTIGUOUS_ITEMS,
     EXACT_ITEMS,
     Bins,
-    Found,
+    PricedBins,
     Prices,
     contiguous,
     exact,
@@ -89,7 +89,7 @@ def _ascend(sizes: Sequence[Size], lookup: Lookup, *, defer: bool) -> tuple[Bins
     bins: Bins = []
     left: list[int] = []
     members: list[int] = []
-    load, graph = NOTHING, -1
+    load, graph = ZERO_SIZE, -1
     for i in sorted(range(len(sizes)), key=sizes.__getitem__):
         size = sizes[i]
         own = find(size)
@@ -207,7 +207,7 @@ def _cheapest(batch: Sequence[Item], plan: Plan, prices: Prices) -> Packing:
     return to_packing(sizes, plan, bins=found[1], left=found[2], chosen=True)
 
 
-def _search(sizes: Sequence[Size], prices: Prices, found: Found) -> Found:
+def _search(sizes: Sequence[Size], prices: Prices, found: PricedBins) -> PricedBins:
     """Search on from the better of one bin and all eager; bins hold ascending sizes."""
     order = sorted(range(len(sizes)), key=sizes.__getitem__)
     ranked = [sizes[i] for i in order]
@@ -230,7 +230,7 @@ def _search(sizes: Sequence[Size], prices: Prices, found: Found) -> Found:
     return best[0], bins, [order[i] for i in best[2]]
 
 
-def _priced(packed: tuple[Bins, list[int]], sizes: Sequence[Size], prices: Prices) -> Found:
+def _priced(packed: tuple[Bins, list[int]], sizes: Sequence[Size], prices: Prices) -> PricedBins:
     """Put the bins of a greedy packing into their cheapest graphs and price it."""
     left = packed[1]
     bins = [

@@ -26,9 +26,8 @@ import torch
 
 from encgraph.checks import parity
 from encgraph.checks.parity import Parity
-from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
+from encgraph.encoders.protocol import Encoder, EncoderOutput, Execute, Input
 from encgraph.errors import ParityError
-from encgraph.measure import Execute
 from encgraph.records import Item
 
 

@@ -10,7 +10,7 @@ Four kinds of points, all of one encoder, attention and body:
 * execute: wall time of the whole runner beside its device time, for what the host adds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from encgraph import graphs, meters, sizes
@@ -22,6 +22,7 @@ from encgraph.records import Capacity, Plan, Route
 from encgraph.results import Measurement
 from encgraph.runner import EncoderRunner
 from encgraph.sizes import EncoderSize
+from encgraph.sources.reading import ProgressBar
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 CAPS = (8, 64)
@@ -30,7 +31,6 @@ TOGETHER = 12
 TOGETHER_TOKENS = 1024
 HOST_TOKENS = 64
 """Of an item of whole executes, where it is no slot."""
-Progress = Callable[[Sequence[int]], Iterable[int]]
 
 
 def record(
@@ -40,7 +40,7 @@ def record(
     tokens: Sequence[int] = TOKENS,
     backend: str = "cuda",
     samples: int = 9,
-    progress: Progress = lambda budgets: budgets,
+    progress: ProgressBar = lambda budgets: budgets,
 ) -> list[Measurement]:
     """Record the curve of one encoder as it is configured.
 

@@ -10,7 +10,7 @@ from functools import cache
 from encgraph.errors import require
 from encgraph.rules import MAX_ASPECT, Grid, TokenRule, with_whole
 
-REFUSED = "the processor refuses such an image; crop or pad it"
+_REFUSED = "the processor refuses such an image; crop or pad it"
 
 
 def _check_sides(width: int, height: int) -> None:
@@ -25,7 +25,7 @@ def _check_aspect(width: int, height: int, given: str) -> None:
     aspect = max(width, height) / min(width, height)
     require(
         aspect <= MAX_ASPECT,
-        f"aspect ratio must be at most {MAX_ASPECT}, got {aspect:.1f} ({given}); {REFUSED}",
+        f"aspect ratio must be at most {MAX_ASPECT}, got {aspect:.1f} ({given}); {_REFUSED}",
     )
 
 
@@ -117,7 +117,7 @@ def _longest_edge(width: int, height: int, rule: TokenRule) -> Grid:
     require(
         wide >= 1 and high >= 1,
         f"the shorter side must not shrink to 0 pixels, as that of {width!r} x {height!r} does; "
-        f"{REFUSED}",
+        f"{_REFUSED}",
     )
     return Grid(1, -(-high // rule.patch), -(-wide // rule.patch))
 

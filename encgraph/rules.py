@@ -17,7 +17,7 @@ from encgraph.records import Modality
 
 MAX_ASPECT = 200
 """Longer over shorter side; a processor of a "smart" rule refuses anything beyond, others do not."""
-Setting = int | float | bool | str
+ConfigValue = int | float | bool | str
 Resize = Literal[
     "smart", "longest_edge", "fixed", "ratio_tiles", "edge_tiles", "patch_limit", "length"
 ]
@@ -167,7 +167,7 @@ class EncoderSize:
     """Side in pixels of an attention window; 0 without windows."""
     full_attention: tuple[int, ...] = ()
     """Blocks that attend over whole segments where the others keep to windows."""
-    settings: tuple[tuple[str, Setting], ...] = ()
+    settings: tuple[tuple[str, ConfigValue], ...] = ()
     """Further arguments of the family's own config, by name."""
     parameters: int
     rule: TokenRule

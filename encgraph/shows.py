@@ -273,14 +273,14 @@ def card(record: object) -> Shown:
     """What is shown of a record or a handle.
 
     Raises:
-        TypeError: If it is of no type in `CARDS` and no handle in `handles.CARDS`.
+        TypeError: If it is of no type in `CARDS` and no handle in `handles.CARDS_BY_NAME`.
     """
     made = handles.card(record)
     if made is not None:
         return made
     make = CARDS.get(type(record))
     if make is None:
-        known = sorted([kind.__name__ for kind in CARDS] + [name for _, name in handles.CARDS])
+        known = sorted([k.__name__ for k in CARDS] + [name for _, name in handles.CARDS_BY_NAME])
         raise TypeError(f"record must be one of {known}, got {type(record).__name__}")
     return make(record)
 

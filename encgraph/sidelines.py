@@ -18,9 +18,9 @@ Routes = tuple[int, int]
 """Replays and eager runs of one request."""
 HOST_ITEMS = 8
 """Items of the batches whose host time is reported."""
-WARM = 3
+_WARM = 3
 """Batches whose host time is not counted."""
-SAMPLES = 50
+_SAMPLES = 50
 """Batches whose host time is."""
 
 
@@ -43,7 +43,7 @@ def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) 
 
     Args:
         runner: With graphs captured.
-        batches: What to execute, each once, the first `WARM` not counted; no two alike where the
+        batches: What to execute, each once, the first `_WARM` not counted; no two alike where the
             figure is to hold for traffic that does not repeat.
 
     Returns:
@@ -60,7 +60,7 @@ def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) 
             if stamp.at is None:
                 return None
             found.append((stamp.at - start) * 1e6)
-    return statistics.median(found[WARM:]) if len(found) > WARM else None
+    return statistics.median(found[_WARM:]) if len(found) > _WARM else None
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def host_numbers(
     ]
     replayed.sort(key=lambda batch: abs(len(batch) - len(small)))
     timed: list[Sequence[Input]]
-    for timed in (_drawn(small, batches), *([one] * (WARM + SAMPLES) for one in replayed[:1])):
+    for timed in (_drawn(small, batches), *([one] * (_WARM + _SAMPLES) for one in replayed[:1])):
         us = before_launch_us(runner, timed)
         if us is not None:
             return {"before_launch_us": us, "before_launch_items_count": float(len(timed[0]))}
@@ -144,7 +144,7 @@ def _drawn(small: Sequence[Input], batches: Sequence[Sequence[Input]]) -> list[S
     known.sort(key=lambda value: value.item.tokens)
     draw = random.Random(0)
     pool = known[: 4 * len(small)]
-    return [draw.sample(pool, len(small)) for _ in range(WARM + SAMPLES)]
+    return [draw.sample(pool, len(small)) for _ in range(_WARM + _SAMPLES)]
 
 
 def _middle(batches: Sequence[Sequence[Input]]) -> Sequence[Input] | None:

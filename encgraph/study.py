@@ -16,9 +16,9 @@ import torch
 import encgraph
 from encgraph import facts, graphs, measure, memory, meters, profilers, regimes, systems
 from encgraph.checks import parity, poison
-from encgraph.encoders.protocol import Input
+from encgraph.encoders.protocol import Execute, Input
 from encgraph.facts import Report
-from encgraph.measure import Execute, Recorder
+from encgraph.measure import Recorder
 from encgraph.records import Load, Plan, Route
 from encgraph.report import advice
 from encgraph.results import Latency
@@ -35,7 +35,7 @@ PARITY_SOURCE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Options:
+class Procedure:
     """How a study is run."""
 
     command: str
@@ -59,12 +59,12 @@ class Study:
     traffic: Traffic
     setting: Setting
     strategy: Strategy
-    options: Options
+    options: Procedure
     gathered: dict[str, Any] = field(default_factory=dict)
     stage: str = "planning"
 
 
-def run(traffic: Traffic, setting: Setting, strategy: Strategy, options: Options) -> Report:
+def run(traffic: Traffic, setting: Setting, strategy: Strategy, options: Procedure) -> Report:
     """Run a traffic through a strategy and report, whole or up to an interrupt.
 
     Raises:

@@ -29,7 +29,7 @@ from encgraph.sizes import EncoderSize
 from encgraph.strategies import UNPLANNED, Strategy
 from encgraph.traffic import Traffic
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps an iterable and says what it is about."""
 TUNED_ITEMS = 8
@@ -40,7 +40,7 @@ VLLM_ITEMS = 64
 """Items a graph under vLLM's defaults, whose range of budgets starts at 64 tokens."""
 
 
-def silent(values: Iterable[Value], about: str) -> Iterable[Value]:
+def silent(values: Iterable[_Value], about: str) -> Iterable[_Value]:
     """Show no progress."""
     return values
 
@@ -171,7 +171,7 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
     whole = strategy.plan == "compile"
     switches = strategy.switches | {
         "compiled": strategy.compiled and not whole,
-        "fused": strategy.fused and setting.size.family in fusing.FAMILIES,
+        "fused": strategy.fused and setting.size.family in fusing.FUSED_FAMILIES,
     }
     try:
         made = registry.named(

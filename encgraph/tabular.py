@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _MOST_ROWS = 24
-_MIB = 2**20
+MIB = 2**20
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def ms(value: float | None) -> str:
@@ -28,7 +29,7 @@ def ms(value: float | None) -> str:
 
 def mib(value: int) -> str:
     """Bytes as whole mebibytes, or kibibytes where that is less than one."""
-    return f"{value / 2**10:,.0f} KiB" if 0 < value < _MIB else f"{value / _MIB:,.0f} MiB"
+    return f"{value / 2**10:,.0f} KiB" if 0 < value < MIB else f"{value / MIB:,.0f} MiB"
 
 
 def parameters(count: int) -> str:

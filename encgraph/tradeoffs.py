@@ -17,8 +17,7 @@ from encgraph.packers.search import EXACT_ITEMS
 from encgraph.records import FallbackReason, Item, Load, Packing, Plan
 from encgraph.results import Memory
 from encgraph.sharding import Burst, Simulated
-
-Requests = Sequence[Sequence[Item]]
+from encgraph.traffic import Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ def pick(judged: Sequence[Judged], rule: str, graphs: int) -> Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BreakEven:
+class BreakEvenGrid:
     """Eager time over replay time on a grid; above 1 the replay is faster."""
 
     captured_tokens: tuple[int, ...]
@@ -99,7 +98,7 @@ class BreakEven:
 
 def break_even(
     costs: Costs, size: sizes.EncoderSize, *, tokens: Sequence[int], items: int = 1
-) -> BreakEven:
+) -> BreakEvenGrid:
     """Compare a replay with eager for every pair of captured and real tokens.
 
     Args:
@@ -118,7 +117,7 @@ def break_even(
         for load in loads
     )
     kept = tuple(tokens)
-    return BreakEven(captured_tokens=kept, real_tokens=kept, ratios=ratios, items=items)
+    return BreakEvenGrid(captured_tokens=kept, real_tokens=kept, ratios=ratios, items=items)
 
 
 def _even(tokens: int, items: int, size: sizes.EncoderSize) -> Load:

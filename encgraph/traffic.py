@@ -17,7 +17,7 @@ from encgraph.errors import MOST_REQUESTS, MOST_SEED, require, whole
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize
 from encgraph.sources import profiles, reading
-from encgraph.sources.reading import Found, Progress, Skipped
+from encgraph.sources.reading import Found, ProgressBar, Skipped
 from encgraph.summaries import TrafficSummary
 
 BUILTIN = "builtin:"
@@ -28,6 +28,7 @@ FIT_SHARE = 0.5
 
 SHOWN_CHARS = 80
 """What is shown of a source with a name too long for a file."""
+Requests = Sequence[Sequence[Item]]
 SOURCES = f"a folder of images, a .csv, .jsonl or .json file, or {BUILTIN}NAME"
 
 
@@ -154,7 +155,7 @@ def parted(traffic: Traffic, *, seed: int = 0) -> Parts:
     return Parts(fit=kept.requests, held_out=held_out, how=how)
 
 
-READERS: Mapping[str, Callable[[Path, EncoderSize, Progress], Found]] = {
+_READERS: Mapping[str, Callable[[Path, EncoderSize, ProgressBar], Found]] = {
     ".csv": reading.from_table,
     ".jsonl": reading.from_chats,
     ".json": reading.from_request_list,
@@ -171,7 +172,7 @@ def read(
     *,
     count: int | None = None,
     seed: int = 0,
-    progress: Progress = _silent,
+    progress: ProgressBar = _silent,
 ) -> Traffic:
     """Read traffic for an encoder.
 
@@ -213,16 +214,16 @@ def _check_modality(source: str, size: EncoderSize) -> None:
     require(size.rule.modality is Modality.IMAGE or is_table, reading.no_images(source, size))
 
 
-def _reader(path: Path, size: EncoderSize) -> Callable[[Path, EncoderSize, Progress], Found]:
+def _reader(path: Path, size: EncoderSize) -> Callable[[Path, EncoderSize, ProgressBar], Found]:
     """How a source is read; asking for one with too long a name is an `OSError`."""
     text, is_folder = str(path), path.is_dir()
     if not path.exists():
-        near = f"; did you mean {BUILTIN + text!r}" if text in profiles.NAMES else ""
+        near = f"; did you mean {BUILTIN + text!r}" if text in profiles.PROFILE_NAMES else ""
         raise ValueError(f"source {text!r} does not exist; give {SOURCES}{near}")
     suffix = path.suffix.lower()
-    require(is_folder or suffix in READERS, f"source must be {SOURCES}, got {text!r}")
+    require(is_folder or suffix in _READERS, f"source must be {SOURCES}, got {text!r}")
     _check_modality(text, size)
-    return reading.from_folder if is_folder else READERS[suffix]
+    return reading.from_folder if is_folder else _READERS[suffix]
 
 
 def _drawn(source: str, size: EncoderSize, count: int, seed: int) -> Traffic:

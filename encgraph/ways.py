@@ -12,7 +12,7 @@ from typing import Any
 from encgraph import handles, loads, sizes, systems
 from encgraph.encoders.protocol import Input
 from encgraph.encoders.qwen_vl import QwenVL
-from encgraph.loads import Load
+from encgraph.loads import Workload
 from encgraph.model_runner.facts import Options
 from encgraph.model_runner.gates import Gates
 from encgraph.model_runner.prompts import Prompt
@@ -32,7 +32,7 @@ GATES = {
 }
 WARM = "cache_warm"
 """All graphs, every item in the cache already."""
-PLAIN, SAME_BODY = list(GATES)[:2]
+_PLAIN, _SAME_BODY = list(GATES)[:2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +45,14 @@ class Graphed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bench:
+class Comparison:
     """What all ways of one comparison share."""
 
     model: Any
     traffic: Traffic
     setting: Setting
     graphed: Graphed
-    load: Load
+    load: Workload
     environment: Environment
 
     @property
@@ -73,7 +73,7 @@ class Bench:
         """All but the cache's; eager in the strategy's body only where that is not the plain one."""
         strategy = self.graphed.strategy
         own = strategy.compiled or strategy.fused
-        return tuple(way for way in GATES if own or way != SAME_BODY)
+        return tuple(way for way in GATES if own or way != _SAME_BODY)
 
     def runner(self, way: str) -> ModelRunner:
         """The model run in one way, not captured yet."""
@@ -90,7 +90,7 @@ class Bench:
             plan=self.graphed.plan,
             gates=GATES[way],
             options=options,
-            encoder=None if way == PLAIN else self._encoder(),
+            encoder=None if way == _PLAIN else self._encoder(),
             packer=systems.packer(self.graphed.strategy, self.setting),
         )
 

@@ -96,7 +96,7 @@ def test_a_misspelt_attention_suggests_the_nearest():
 
 def test_doctor_hears_of_every_attention():
     assert dict(choose.available(CPU))["sdpa"] == "ok"
-    assert [name for name, _ in choose.available(CPU)] == list(choose.NAMES)
+    assert [name for name, _ in choose.available(CPU)] == list(choose.ATTENTION_NAMES)
 
 
 def test_a_library_that_is_no_file_is_named(monkeypatch):

@@ -98,7 +98,7 @@ def test_auto_covers_the_encoder_with_a_reason_for_each_number(name: str) -> Non
     assert (plan.encoder, plan.dtype) == (name, "float16")
 
 
-@pytest.mark.parametrize("name", profiles.NAMES)
+@pytest.mark.parametrize("name", profiles.PROFILE_NAMES)
 def test_on_held_out_requests_of_a_profile_fitted_is_no_worse_at_p99_than_doubling(
     name: str,
 ) -> None:

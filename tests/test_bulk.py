@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 from planning_examples import MODELLED, TARGET, batches, clip, images, plan
 
-from encgraph import packing
+from encgraph import intervals, packing
 from encgraph.fitting import bulk
 from encgraph.fitting.bulk import Batches, Priced
 from encgraph.packers import lookup
 from encgraph.records import Load
 
 
-def columns(loads: list[Load]) -> bulk.Floats:
+def columns(loads: list[Load]) -> intervals.Floats:
     rows = [
         (x.tokens, x.patches, x.items, x.segments, x.longest_segment, x.frames, x.square)
         for x in loads

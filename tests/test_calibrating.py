@@ -257,7 +257,7 @@ def test_a_study_calibrates_and_its_report_says_so(setting):
     drawn = traffic.read("builtin:coco", TINY, count=1, seed=3)
     small = dataclasses.replace(setting, largest=256)
     found = study.run(
-        drawn, small, strategies.ENCGRAPH_PLAIN, study.Options(command="run", repeats=1)
+        drawn, small, strategies.ENCGRAPH_PLAIN, study.Procedure(command="run", repeats=1)
     )
     assert found.encoder.costs.startswith(advice.MEASURED_HERE)
     assert f"Packed by costs {found.encoder.costs}." in page.render(found)

@@ -25,7 +25,7 @@ from encgraph import (
     traffic,
 )
 from encgraph.cli import pacing, recordings
-from encgraph.loads import Load
+from encgraph.loads import Workload
 from encgraph.results import Interrupted
 from encgraph.systems import Setting
 from encgraph.ways import Graphed
@@ -84,7 +84,7 @@ def test_a_long_run_is_said_before_with_what_shortens_it(
 def test_a_run_lets_its_caller_forecast_before_anything_runs() -> None:
     expected: list[int] = []
     drawn = traffic.read("builtin:coco", TINY, count=1, seed=3)
-    options = study.Options(
+    options = study.Procedure(
         command="run", repeats=1, expect=lambda eager, passes: expected.append(passes)
     )
     study.run(drawn, setting(), strategies.ENCGRAPH_PLAIN, options)
@@ -108,7 +108,7 @@ def test_an_interrupted_bench_has_the_requests_before_it() -> None:
 
 def test_an_interrupted_first_token_has_the_batches_before_it() -> None:
     drawn = traffic.read("builtin:coco", TINY, count=3, seed=3)
-    load = Load(concurrency=(1,), text_tokens=5, new_tokens=2, repeats=1, samples=2)
+    load = Workload(concurrency=(1,), text_tokens=5, new_tokens=2, repeats=1, samples=2)
     with pytest.raises(Interrupted) as stop:
         first_token.run(
             drawn, setting(), graphed=Graphed(plan=plan(16)), load=load, progress=stopping(1)

@@ -13,7 +13,7 @@ from encgraph import codec, sizes
 from encgraph import traffic as traffics
 from encgraph.cli import planning, sources
 from encgraph.cli.options import num_bytes
-from encgraph.cli.planning import Wanted
+from encgraph.cli.planning import WantedPlan
 from encgraph.records import Plan
 
 LARGE = ("--encoder", "qwen3-vl-8b")
@@ -87,7 +87,7 @@ def test_flags_are_fitted_on_all_requests_once_judged_on_some(tmp_path: Path) ->
     assert "judged on the other 3" in result.stderr
     kept = codec.loads(Plan, (tmp_path / "plan.json").read_text())
     size = sizes.named("qwen3-vl-8b")
-    wanted = Wanted(source=str(source), encoder="qwen3-vl-8b", engine="vllm")
+    wanted = WantedPlan(source=str(source), encoder="qwen3-vl-8b", engine="vllm")
     costs = planning.cards.price(size).with_private_slabs()
     everything = traffics.read(source, size).requests
     assert kept.graphs == planning.make(wanted, size, costs, everything).graphs

@@ -18,7 +18,7 @@ from encgraph import (
     systems,
     traffic,
 )
-from encgraph.loads import Load
+from encgraph.loads import Workload
 from encgraph.model_runner import prefilling
 
 PAGE = (Path(__file__).parents[1] / "docs" / "model_runner.md").read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def setting(model):
 def measured_batches(model, count):
     """The requests of each batch on record."""
     drawn = traffic.read("builtin:servegen", sizes.named(model), count=64)
-    asked = loads.fitting(drawn, Load(new_tokens=4)).requests
+    asked = loads.fitting(drawn, Workload(new_tokens=4)).requests
     return [asked[at * count : (at + 1) * count] for at in each(model, count, "eager")]
 
 
@@ -169,7 +169,7 @@ def prefilled(model):
     """Tokens of the batches of sixteen: computed now, of the prompts, and padded to the longest."""
     now = real = padded = 0
     for batch in measured_batches(model, 16):
-        lengths = [loads.tokens(asked) + Load().text_tokens for asked in batch]
+        lengths = [loads.tokens(asked) + Workload().text_tokens for asked in batch]
         groups = prefilling.groups(lengths)
         now += sum(len(rows) * max(lengths[row] for row in rows) for rows in groups)
         real += sum(lengths)

@@ -17,7 +17,7 @@ from encgraph.costs import Costs
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.errors import ParityError
-from encgraph.loads import Load
+from encgraph.loads import Workload
 from encgraph.model_runner import models
 from encgraph.model_runner.runner import ModelRunner
 from encgraph.records import Item, Modality, Plan
@@ -29,7 +29,9 @@ from encgraph.traffic import Traffic
 from encgraph.ways import Graphed
 
 Value = TypeVar("Value")
-SMALL = Load(concurrency=(1, 2), text_tokens=5, new_tokens=3, max_tokens=256, repeats=2, samples=2)
+SMALL = Workload(
+    concurrency=(1, 2), text_tokens=5, new_tokens=3, max_tokens=256, repeats=2, samples=2
+)
 WAYS = ["eager", "encoder_graphs", "all_graphs", "cache_warm"]
 CLIP = sizes.item(Grid(2, 16, 16), RULE, modality=Modality.VIDEO)
 
@@ -93,8 +95,8 @@ def test_a_wrong_encoder_is_named_and_nothing_is_timed(monkeypatch: pytest.Monke
     assert not any(m.latency for lines in timed for m in lines)
 
 
-def bench_of(strategy: Strategy, priced: Costs) -> ways.Bench:
-    return ways.Bench(
+def comparison_of(strategy: Strategy, priced: Costs) -> ways.Comparison:
+    return ways.Comparison(
         model=models.named("qwen3-vl-tiny", device="cpu", dtype=torch.float32),
         traffic=requests((image(16, 16),)),
         setting=reference(costs=priced, largest=64),
@@ -105,7 +107,7 @@ def bench_of(strategy: Strategy, priced: Costs) -> ways.Bench:
 
 
 def graphed_runner(strategy: Strategy, priced: Costs) -> ModelRunner:
-    return bench_of(strategy, priced).runner("encoder_graphs")
+    return comparison_of(strategy, priced).runner("encoder_graphs")
 
 
 def test_graphs_pack_by_the_rule_of_their_strategy() -> None:
@@ -129,7 +131,9 @@ def test_graphs_run_the_body_of_their_strategy() -> None:
 
 
 def test_eager_runs_the_strategys_body_too_where_that_is_not_the_plain_one() -> None:
-    compiled = bench_of(replace(strategies.ENCGRAPH_PLAIN, compiled=True), costs.modelled(TINY))
+    compiled = comparison_of(
+        replace(strategies.ENCGRAPH_PLAIN, compiled=True), costs.modelled(TINY)
+    )
     assert compiled.ways == ("eager", "eager_same_body", "encoder_graphs", "all_graphs")
     for way in compiled.ways:
         with compiled.runner(way) as runner:
@@ -226,7 +230,7 @@ def test_a_clip_has_a_timestamp_a_step_and_the_tokens_that_are_reckoned_with() -
     assert len(made.token_ids) == loads.tokens([CLIP, image(16, 16)]) + SMALL.text_tokens
     assert len(made.keys) == 2
     assert loads.prompt(values, config, SMALL, seed=3).token_ids == made.token_ids
-    hashed = Load(is_hashed=True, text_tokens=5)
+    hashed = Workload(is_hashed=True, text_tokens=5)
     assert loads.prompt(values, config, hashed, seed=3).keys == ()
 
 
@@ -236,7 +240,7 @@ def test_too_few_requests_for_a_batch_and_no_batch_are_refused() -> None:
     ):
         loads.fitting(requests((image(16, 16),), (image(40, 40),)), SMALL)
     with pytest.raises(ValueError, match=r"concurrency must be 1 or more requests, got \(\)"):
-        Load(concurrency=())
+        Workload(concurrency=())
 
 
 def test_the_command_writes_the_lines_and_says_whose_latencies_they_are(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def capacities(encoder, *tokens, items=4):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("family", fusing.FAMILIES)
+@pytest.mark.parametrize("family", fusing.FUSED_FAMILIES)
 def test_every_family_gives_the_answers_of_its_untouched_tower(fused, family, backend):
     encoder = fused(family, backend)
     assert encoder.spec.fused and encoder.spec.compiled
@@ -104,7 +104,7 @@ def test_every_family_gives_the_answers_of_its_untouched_tower(fused, family, ba
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("family", fusing.FAMILIES)
+@pytest.mark.parametrize("family", fusing.FUSED_FAMILIES)
 def test_graphs_of_a_single_item_give_the_answers_of_the_untouched_tower(fused, family, backend):
     """A size of one is compiled apart."""
     encoder = fused(family, backend)

@@ -40,7 +40,7 @@ def managers() -> set[tuple[str, str]]:
 
 def test_every_handle_has_a_card() -> None:
     assert len(managers()) >= 7
-    assert managers() - set(handles.CARDS) == set()
+    assert managers() - set(handles.CARDS_BY_NAME) == set()
 
 
 def test_an_exact_set_shows_the_layouts_it_holds_and_how_it_comes_to_them() -> None:

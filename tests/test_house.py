@@ -28,6 +28,8 @@ WORDS = {
 """Words not said, and what is said instead."""
 SAID_ONCE = {("README.md", "hit rate")}
 NAMES = re.compile(r"^(get|do|handle|process)_|Manager$|Helper$|Utils?$")
+SHARED = {"FAMILY", "FUNCTIONS", "SIZES"}
+"""One constant in each of several modules, joined under that name elsewhere."""
 MODULE_NAMES = {"utils.py", "common.py", "base.py", "types.py", "helpers.py", "misc.py"}
 STRAY_PATH = re.compile(r"""(?<![\w.:/<])/(?:work|tmp|home|root|mnt|Users)/\w""")
 
@@ -81,6 +83,29 @@ def test_no_name_hides_what_it_does(path: Path) -> None:
     ]
     assert [name for name in names if NAMES.search(name)] == []
     assert path.name not in MODULE_NAMES
+
+
+def capitals(path: Path) -> set[str]:
+    """Public classes, type aliases and constants that a module's own top level defines."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = (name for target in targets for name in ast.walk(target))
+            found |= {n.id for n in names if isinstance(n, ast.Name)}
+    return {name for name in found if name[0].isupper()}
+
+
+def test_a_class_or_constant_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for name in capitals(path):
+            homes.setdefault(name, []).append(name_of(path))
+    assert homes["Item"] == ["encgraph/records.py"]
+    assert {name: at for name, at in homes.items() if len(at) > 1 and name not in SHARED} == {}
+    assert {name for name in SHARED if len(homes[name]) == 1} == set()
 
 
 @pytest.mark.parametrize("path", TEXT, ids=name_of)

@@ -7,7 +7,7 @@ from helpers_families import built, capacity
 
 from encgraph import graphs, sizes, strategies, study, traffic
 from encgraph.attention import choose, loop, measured, plain
-from encgraph.attention.measured import Choice, Given, Launch
+from encgraph.attention.measured import ChosenAttention, FirstCall, Launch
 from encgraph.encoders import compiling
 from encgraph.records import Plan
 from encgraph.report import sections
@@ -22,7 +22,7 @@ def launch(rows, *, segments=2, longest=0):
 
 
 def given(*strides):
-    return Given(strides or ((HEADS * WIDTH, WIDTH, 1),) * 3, 0.25)
+    return FirstCall(strides or ((HEADS * WIDTH, WIDTH, 1),) * 3, 0.25)
 
 
 def qkv(rows):
@@ -167,8 +167,8 @@ def test_a_failing_attention_leaves_the_card_usable(on_default_stream):
     shape = Launch(59 + on_default_stream, 2, 59, HEADS, WIDTH, torch.bfloat16, device)
     stream = torch.cuda.current_stream() if on_default_stream else torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        [choice] = measured.settle({shape: Given((broadcast,) * 3, 0.25)})
-        assert isinstance(choice, Choice)
+        [choice] = measured.settle({shape: FirstCall((broadcast,) * 3, 0.25)})
+        assert isinstance(choice, ChosenAttention)
         assert choice.ms == {}
         assert torch.isfinite(torch.randn(4, device=device)).all()
         [good] = measured.settle({shape._replace(rows=64, longest=64): given()})
@@ -178,7 +178,7 @@ def test_a_failing_attention_leaves_the_card_usable(on_default_stream):
 def test_a_report_names_what_each_graph_was_given():
     setting = reference(largest=256, attention="measured")
     drawn = traffic.read("builtin:coco", TINY, count=1, seed=3)
-    options = study.Options(command="test", repeats=1, planned=plan(64, 512))
+    options = study.Procedure(command="test", repeats=1, planned=plan(64, 512))
     found = study.run(drawn, setting, strategies.ENCGRAPH_PLAIN, options)
     names = [graph.attention for graph in found.graphs]
     assert set(names) <= {"loop", "sdpa"}

@@ -12,7 +12,7 @@ from torch import nn
 from encgraph import graphs
 from encgraph.encoders.qwen_vl import QwenVL
 from encgraph.errors import StaleBufferError
-from encgraph.model_runner.adapters import DUMMY, Slot
+from encgraph.model_runner.adapters import DUMMY, AdapterSlot
 
 RANKS = {"slot": 4, "other": 2}
 SCALING = {"slot": 2.0, "other": 4.0}
@@ -64,7 +64,7 @@ def test_a_graph_captured_outside_the_dummy_context_never_sees_the_slot(model: A
     encoder = QwenVL(model.model.visual, TINY)
     inputs = batch([(4, 6), (6, 6)], encoder)
     [capacity] = plan(32).graphs
-    slot = Slot(model, "slot")
+    slot = AdapterSlot(model, "slot")
     for layer in layers(model):
         layer.enable_adapters(False)
     with graphs.capture(encoder, plan(32), backend="reference") as outside:
@@ -84,7 +84,7 @@ def test_a_graph_captured_outside_the_dummy_context_never_sees_the_slot(model: A
 
 
 def test_the_dummy_context_fills_the_slot_and_brings_its_content_back(model: Any) -> None:
-    slot = Slot(model, "slot")
+    slot = AdapterSlot(model, "slot")
     slot.load("other")
     weight = layers(model)[0].lora_A["slot"].weight.detach()
     held, address = weight.clone(), weight.data_ptr()
@@ -116,8 +116,8 @@ def test_another_adapter_disabled_adapters_and_a_swapped_slot_are_refused_by_nam
 
 def test_a_slot_that_is_not_there_and_a_rank_above_it_are_refused(model: Any) -> None:
     with pytest.raises(ValueError, match=r"got 'third'; the model has \['other', 'slot'\]"):
-        Slot(model, "third")
+        AdapterSlot(model, "third")
     with pytest.raises(ValueError, match="source must be an adapter the model has, got 'third'"):
-        Slot(model, "slot").load("third")
+        AdapterSlot(model, "slot").load("third")
     with pytest.raises(ValueError, match=r"adapter 'slot' has rank 4 in .*, the slot 2"):
-        Slot(model, "other").load("slot")
+        AdapterSlot(model, "other").load("slot")

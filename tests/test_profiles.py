@@ -80,7 +80,7 @@ def tokens(name: str, count: int = DRAWS, seed: int = 0) -> np.ndarray:
     return np.array([sum(item.tokens for item in request) for request in drawn])
 
 
-@pytest.mark.parametrize("name", profiles.NAMES)
+@pytest.mark.parametrize("name", profiles.PROFILE_NAMES)
 def test_draws_follow_the_law_computed_exactly_from_the_table(name):
     law = cumulative(name)
     values = np.sort(tokens(name))
@@ -162,7 +162,7 @@ def test_every_item_drawn_is_one_that_a_picture_gives(name):
     rule = sizes.named(name).rule
     drawn = {
         replace(item, request=0)
-        for profile in profiles.NAMES
+        for profile in profiles.PROFILE_NAMES
         for request in profiles.draw(profile, rule, count=400)
         for item in request
     }
@@ -230,7 +230,7 @@ def test_a_missing_table_is_named(tmp_path):
         profiles.load("coco", root=tmp_path)
 
 
-@pytest.mark.parametrize("name", profiles.NAMES)
+@pytest.mark.parametrize("name", profiles.PROFILE_NAMES)
 def test_every_table_is_small_and_says_its_origin_licence_and_bias(name):
     path = datadir.root() / "traffic" / f"{name}.json"
     profile = profiles.load(name)
@@ -263,7 +263,7 @@ def test_deriving_twice_writes_the_same_bytes_and_pools_equal_windows(tmp_path):
     )
     derive(sources, first)
     derive(sources, second)
-    for name in profiles.NAMES:
+    for name in profiles.PROFILE_NAMES:
         assert (first / f"{name}.json").read_bytes() == (second / f"{name}.json").read_bytes()
     pooled = json.loads((first / "servegen.json").read_text())["windows"]
     images = [[1, 750_000], [2, 250_000]]

@@ -241,4 +241,4 @@ def test_a_plan_of_an_unknown_dtype_or_attention_is_refused_wherever_it_is_made(
 
 
 def test_every_attention_that_can_be_asked_for_is_one_that_a_plan_may_name():
-    assert set(ATTENTIONS) == {"auto", "own", *choose.NAMES}
+    assert set(ATTENTIONS) == {"auto", "own", *choose.ATTENTION_NAMES}

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import encgraph
 from encgraph import budgets, costs, packing, shows, sizes, store, tabular, tradeoffs, traffic
-from encgraph.magic import Profile
+from encgraph.magic import CellProfile
 from encgraph.records import Item, Plan
 from encgraph.results import Latency, Measurement, Memory
 
@@ -115,13 +115,13 @@ def test_a_cell_is_profiled_by_route_and_observers_are_put_back(
     shell.user_ns |= {"ours": runner, "batch": inputs.synthetic(grids, size=size)}
     shell.run_cell_magic("encgraph", "ours", "done = ours.execute(batch)")
     profile = shell.user_ns["_profile"]
-    assert isinstance(profile, Profile)
+    assert isinstance(profile, CellProfile)
     assert [row[:4] for row in profile.table().rows] == [
         ("fallback", "", "1", "1"),
         ("replay", "64", "1", "1"),
     ]
     assert profile.table().title == "2 steps"
-    assert Profile(steps=profile.steps[:1]).table().title == "1 step"
+    assert CellProfile(steps=profile.steps[:1]).table().title == "1 step"
     assert len(shell.user_ns["done"]) == 2
     assert runner.observe is before
     with pytest.raises(ZeroDivisionError):

@@ -28,7 +28,7 @@ def studied(*requests):
         encoder="qwen3-vl-tiny",
         requests=tuple(tuple(sizes.item(grid, RULE) for grid in request) for request in grids),
     )
-    options = study.Options(command="by hand")
+    options = study.Procedure(command="by hand")
     strategy = strategies.named("encgraph_plain")
     found = study.Study(traffic=made, setting=setting, strategy=strategy, options=options)
     found.gathered["parity"] = PARITY

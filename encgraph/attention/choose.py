@@ -13,7 +13,7 @@ from transformers import AttentionInterface
 from encgraph.attention import measured, operators, plain
 from encgraph.attention.plain import Attend
 
-NAMES = ("measured", *plain.NAMES)
+ATTENTION_NAMES = ("measured", *plain.KERNEL_NAMES)
 FUNCTIONS: dict[str, Attend] = {"measured": measured.attend, **plain.FUNCTIONS}
 
 
@@ -47,10 +47,12 @@ def named(name: str, *, device: torch.device, dtype: torch.dtype) -> Attention:
     if name == "auto":
         worth = device.type == "cuda" and measured.missing(device, dtype) is None
         name = "measured" if worth else plain.first(device, dtype)
-    if name not in NAMES:
-        near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
+    if name not in ATTENTION_NAMES:
+        near = get_close_matches(name.lower(), ATTENTION_NAMES, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}" if near else ""
-        raise ValueError(f"attention must be 'auto' or one of {NAMES}, got {name!r}{hint}")
+        raise ValueError(
+            f"attention must be 'auto' or one of {ATTENTION_NAMES}, got {name!r}{hint}"
+        )
     reason = missing(name, device=device, dtype=dtype)
     if reason is not None:
         raise ValueError(f"attention {name!r} cannot run here: {reason}")
@@ -61,7 +63,7 @@ def available(
     device: torch.device, dtype: torch.dtype = torch.bfloat16
 ) -> tuple[tuple[str, str], ...]:
     """Every attention with "ok" or what it lacks here, fastest known first."""
-    return tuple((n, missing(n, device=device, dtype=dtype) or "ok") for n in NAMES)
+    return tuple((n, missing(n, device=device, dtype=dtype) or "ok") for n in ATTENTION_NAMES)
 
 
 def register(attention: Attention) -> str:

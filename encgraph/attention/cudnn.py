@@ -20,7 +20,7 @@ ELEMENTS = 2**31
 """Elements a tensor may span; the kernels multiply rows by strides in 32 bits in places."""
 
 
-class Shape(NamedTuple):
+class PlanShape(NamedTuple):
     """What a plan is built for."""
 
     segments: int
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Planned:
+class BuiltPlan:
     """A built plan, its tensors' handles, its constants on the device, its workspaces."""
 
     graph: Any
@@ -86,7 +86,7 @@ def attend(  # noqa: PLR0913 - the one signature of packed attention
     if out is None:
         out = torch.zeros_like(q_PHD, memory_format=torch.contiguous_format)
     tensors = (q_PHD, k_PHD, v_PHD, out)
-    shape = Shape(
+    shape = PlanShape(
         segments=offsets_S1.shape[0] - 1,
         longest=longest,
         heads=q_PHD.shape[1],
@@ -108,7 +108,7 @@ def attend(  # noqa: PLR0913 - the one signature of packed attention
     return out
 
 
-_PLANS: dict[Shape, Planned] = {}
+_PLANS: dict[PlanShape, BuiltPlan] = {}
 
 
 def _ragged(offsets_S1: Tensor, row_strides_41: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def _handle(device: int) -> Any:
         return _frontend().create_handle()
 
 
-def _check_span(shape: Shape, rows: int) -> None:
+def _check_span(shape: PlanShape, rows: int) -> None:
     widest = max(max(strides) for strides in shape.strides)
     if rows * widest >= ELEMENTS:
         raise ValueError(
@@ -137,7 +137,7 @@ def _check_span(shape: Shape, rows: int) -> None:
         )
 
 
-def _remember(shape: Shape) -> Planned:
+def _remember(shape: PlanShape) -> BuiltPlan:
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             f"a plan must be built before capture, got none for {shape!r}; "
@@ -151,7 +151,7 @@ def _remember(shape: Shape) -> Planned:
     return _PLANS[shape]
 
 
-def _build(shape: Shape) -> Planned:
+def _build(shape: PlanShape) -> BuiltPlan:
     """Build the plan of a launch shape; rows do not appear in it."""
     cudnn = _frontend()
     kinds = {torch.float16: cudnn.data_type.HALF, torch.bfloat16: cudnn.data_type.BFLOAT16}
@@ -193,7 +193,7 @@ def _build(shape: Shape) -> Planned:
     graph.check_support()
     graph.build_plans()
     rows = [[stride[0]] for stride in shape.strides]
-    return Planned(
+    return BuiltPlan(
         graph=graph,
         names=(q, k, v, o, *bounds, lengths),
         row_strides_41=torch.tensor(rows, device=f"cuda:{shape.device}", dtype=torch.int64),

@@ -26,7 +26,7 @@ from encgraph.attention import plain
 CALLS = 8
 """Calls in one timed graph, so that its launch weighs little; one of a call that is long itself."""
 LONG_MS = 1.0
-SAMPLES = 3
+_SAMPLES = 3
 
 
 class Launch(NamedTuple):
@@ -41,7 +41,7 @@ class Launch(NamedTuple):
     device: torch.device
 
 
-class Given(NamedTuple):
+class FirstCall(NamedTuple):
     """The rest of what a kernel is given, as it was first called."""
 
     strides: tuple[tuple[int, ...], ...]
@@ -49,11 +49,11 @@ class Given(NamedTuple):
     scale: float
 
 
-Heard = dict[Launch, Given]
+Heard = dict[Launch, FirstCall]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenAttention:
     """The attention of one launch shape, and what it was chosen by."""
 
     name: str
@@ -63,13 +63,13 @@ class Choice:
     """Why an attention that is here could not be timed."""
 
 
-_CHOSEN: dict[Launch, Choice] = {}
+_CHOSEN: dict[Launch, ChosenAttention] = {}
 _HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
 
 
 def candidates(device: torch.device, dtype: torch.dtype) -> tuple[str, ...]:
     """Attentions to choose from: all that run here, on a card without sdpa, which has no fast path."""
-    names = [n for n in plain.NAMES if n != "sdpa" or device.type != "cuda"]
+    names = [n for n in plain.KERNEL_NAMES if n != "sdpa" or device.type != "cuda"]
     return tuple(n for n in names if plain.missing(n, device=device, dtype=dtype) is None)
 
 
@@ -95,7 +95,7 @@ def attend(  # noqa: PLR0913 - the one signature of packed attention
     launch = Launch(rows, segments, longest, heads, head_dim, q_PHD.dtype, q_PHD.device)
     heard = _HEARD.get()
     if heard is not None and launch not in heard:
-        heard[launch] = Given((q_PHD.stride(), k_PHD.stride(), v_PHD.stride()), scale)
+        heard[launch] = FirstCall((q_PHD.stride(), k_PHD.stride(), v_PHD.stride()), scale)
     choice = _CHOSEN.get(launch)
     name = choice.name if choice else _unmeasured(q_PHD.device, q_PHD.dtype)
     return plain.FUNCTIONS[name](q_PHD, k_PHD, v_PHD, offsets_S1, longest, scale=scale, out=out)
@@ -119,7 +119,7 @@ def listening() -> Iterator[Heard]:
 
 
 @torch.no_grad()
-def settle(heard: Heard) -> tuple[Choice, ...]:
+def settle(heard: Heard) -> tuple[ChosenAttention, ...]:
     """Choose the attention of each shape that has none yet; no capture may be under way.
 
     Args:
@@ -134,7 +134,7 @@ def settle(heard: Heard) -> tuple[Choice, ...]:
     return tuple(_CHOSEN[launch] for launch in heard)
 
 
-def _choose(launch: Launch, given: Given) -> Choice:
+def _choose(launch: Launch, given: FirstCall) -> ChosenAttention:
     """Time every candidate; one that fails is out, and if all do the fixed order stands."""
     times: dict[str, float] = {}
     failures: dict[str, str] = {}
@@ -146,7 +146,7 @@ def _choose(launch: Launch, given: Given) -> Choice:
         if name in failures and launch.device.type == "cuda":
             broken.recover(launch.device)
     fastest = min(times, key=times.__getitem__, default=_unmeasured(launch.device, launch.dtype))
-    return Choice(name=fastest, ms=times, failures=failures)
+    return ChosenAttention(name=fastest, ms=times, failures=failures)
 
 
 def loads(launch: Launch) -> list[list[int]]:
@@ -163,7 +163,7 @@ def loads(launch: Launch) -> list[list[int]]:
     ]
 
 
-def _time(attend: plain.Attend, launch: Launch, given: Given) -> float:
+def _time(attend: plain.Attend, launch: Launch, given: FirstCall) -> float:
     """Milliseconds of one call a load, over both loads, on random rows."""
     device, shape = launch.device, (launch.rows, launch.heads, launch.head_dim)
     generator = torch.Generator(device).manual_seed(0)
@@ -189,7 +189,7 @@ def _called(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[in
     total = 0.0
     for offsets in full:
         offsets_S1.copy_(torch.tensor(offsets, device="cpu"))
-        total += meters.wall(run, offsets_S1.device, samples=SAMPLES, warmups=1).p50_ms
+        total += meters.wall(run, offsets_S1.device, samples=_SAMPLES, warmups=1).p50_ms
     return total
 
 
@@ -209,7 +209,7 @@ def _graphed(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[i
         graph = _recorded(run, calls)
         for offsets in full:
             offsets_S1.copy_(torch.tensor(offsets, device="cpu"))
-            timed = meters.device(graph.replay, device, samples=SAMPLES, warmups=1)
+            timed = meters.device(graph.replay, device, samples=_SAMPLES, warmups=1)
             total += timed.p50_ms / calls
         graph.reset()
     before.wait_stream(stream)

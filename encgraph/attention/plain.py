@@ -8,7 +8,7 @@ from torch import Tensor
 
 from encgraph.attention import cudnn, fa3, flash, loop, sdpa
 
-NAMES = ("fa3", "flash", "cudnn", "loop", "sdpa")
+KERNEL_NAMES = ("fa3", "flash", "cudnn", "loop", "sdpa")
 ORDER = ("fa3", "flash", "loop", "sdpa")
 """Taken in this order where nothing was measured."""
 PARTICULAR: dict[str, ModuleType] = {"fa3": fa3, "flash": flash, "cudnn": cudnn, "loop": loop}
@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, Attend] = {
 
 
 def missing(name: str, *, device: torch.device, dtype: torch.dtype) -> str | None:
-    """What stops one of `NAMES` on a device with a dtype, or None."""
+    """What stops one of `KERNEL_NAMES` on a device with a dtype, or None."""
     if name == "sdpa":
         return None
     reason: str | None = PARTICULAR[name].missing(device, dtype)

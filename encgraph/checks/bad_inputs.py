@@ -15,7 +15,7 @@ from encgraph.sizes import Grid
 Spoil = Callable[[Input], Input]
 BAD = 1
 """Which item of three is spoiled."""
-SAME_RATIO = 0.05
+_SAME_RATIO = 0.05
 """Within half-precision rounding of pixels, another answer is the same answer."""
 
 SPOILED: dict[str, Spoil] = {
@@ -39,7 +39,7 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
     An encoder may ignore what was spoiled (a grid, where it has none); then nothing may change.
     """
     good = subject.batch(*subject.several)
-    why = subject.unrepeated(runner, good, within=SAME_RATIO)
+    why = subject.unrepeated(runner, good, within=_SAME_RATIO)
     if why:
         return checked.not_run("bad_inputs", why)
     right = runner.execute(good)
@@ -116,4 +116,4 @@ def _mixed_dtypes(
 
 def _same(mine: Sequence[EncoderOutput], others: Sequence[EncoderOutput]) -> bool:
     pairs = zip(mine, others, strict=True)
-    return all(parity.distance(a, b) <= SAME_RATIO for a, b in pairs)
+    return all(parity.distance(a, b) <= _SAME_RATIO for a, b in pairs)

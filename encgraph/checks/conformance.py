@@ -17,7 +17,7 @@ from encgraph.records import Capacity, Item
 
 ORACLE_RATIO = 0.25
 """No tower in half precision is as far as this from itself in float32."""
-PLAIN = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, str, type(None))
 
 
 def methods(encoder: Encoder) -> Checked:
@@ -246,7 +246,7 @@ def _held(encoder: object) -> Mapping[str, object]:
 def _alike(mine: Mapping[str, object], other: Mapping[str, object]) -> bool:
     """Whether two encoders hold the same things."""
     return mine.keys() == other.keys() and all(
-        value is other[name] or (isinstance(value, PLAIN) and value == other[name])
+        value is other[name] or (isinstance(value, _PLAIN) and value == other[name])
         for name, value in mine.items()
     )
 

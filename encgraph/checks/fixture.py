@@ -48,9 +48,9 @@ def _check(
     skip: Iterable[str] = (),
 ) -> list[Checked]:
     allowed = set(skip)
-    unknown = allowed - set(suite.NAMES)
+    unknown = allowed - set(suite.CHECK_NAMES)
     if unknown:
-        raise ValueError(f"skip must name checks of {suite.NAMES}, got {sorted(unknown)}")
+        raise ValueError(f"skip must name checks of {suite.CHECK_NAMES}, got {sorted(unknown)}")
     subject = Subject(encoder=encoder, make_inputs=make_inputs, backend=backend, layout=layout)
     found = list(suite.run(subject))
     failed = [one for one in found if one.passed is False and one.name not in allowed]

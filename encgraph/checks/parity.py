@@ -20,12 +20,12 @@ in short rows is caught by the same rule for the items together, root mean squar
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from encgraph.encoders.protocol import EncoderOutput, Input
+from encgraph.encoders.protocol import EncoderOutput, Execute, Input
 from encgraph.errors import ParityError
 
 FLOAT32_TOLERANCE = 1e-5
@@ -33,7 +33,6 @@ EAGER_MULTIPLE = 1.25
 """How much farther from the oracle than same-dtype eager the runner may be, chance apart."""
 CHANCE_DEVIATIONS = 3.0
 """Standard deviations by which chance may raise that, were both roundings independent."""
-Execute = Callable[[Sequence[Input]], list[EncoderOutput]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

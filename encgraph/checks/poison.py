@@ -20,7 +20,7 @@ from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
 from encgraph.graphs import GraphSet
 from encgraph.runner import EncoderRunner
 
-SAME_RATIO = 0.01
+_SAME_RATIO = 0.01
 """Closer than one item's rows are to any other's; NaN is never this close."""
 SENTINEL = 77.25
 """Exact in every float dtype, and no pixel."""
@@ -104,7 +104,7 @@ def contagion(subject: Subject, runner: EncoderRunner) -> Checked:
     batch, large = subject.batch(*subject.several), subject.batch(8 * subject.low)
     if not batch[0].pixels.is_floating_point():
         return checked.not_run("contagion", "items of integers hold no NaN")
-    why = subject.unrepeated(runner, batch, within=SAME_RATIO)
+    why = subject.unrepeated(runner, batch, within=_SAME_RATIO)
     if why:
         return checked.not_run("contagion", why)
     right = runner.execute(batch)
@@ -123,7 +123,7 @@ def contagion(subject: Subject, runner: EncoderRunner) -> Checked:
 
 
 def _same(mine: EncoderOutput, other: EncoderOutput) -> bool:
-    return parity.distance(mine, other) <= SAME_RATIO
+    return parity.distance(mine, other) <= _SAME_RATIO
 
 
 def _sick(value: Input) -> Input:

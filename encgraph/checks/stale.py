@@ -23,7 +23,7 @@ Change = Callable[[nn.Module], AbstractContextManager[str]]
 """Makes a change, gives what a refusal must name (alternatives joined by a bar), undoes it."""
 FACTOR = 1.25
 """Exact in every float dtype; undone by the kept copy, not by division."""
-REFUSED = (RuntimeError, ValueError)
+_REFUSED = (RuntimeError, ValueError)
 
 
 def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
@@ -78,7 +78,7 @@ def _seen(
     """How replays differ from the untouched forward of the edited weights; nothing if refused."""
     try:
         outputs = runner.execute(batches[0])
-    except REFUSED:
+    except _REFUSED:
         return [], {}
     return subject.compared(lambda _: outputs, batches)
 
@@ -114,7 +114,7 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
     with CHANGES[name](subject.encoder.module) as what:
         try:
             runner.execute(batch)
-        except REFUSED as error:
+        except _REFUSED as error:
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
             if not any(word in str(error) for word in what.split("|")):
                 problems.append(f"refused without naming {what!r}: {said}")
@@ -163,7 +163,7 @@ def _captured_anew(subject: Subject, batch: Sequence[Input]) -> tuple[list[str],
         with runner:
             runner.capture()
             outputs = [runner.execute(batch), encoder.eager(batch)]
-    except REFUSED as error:
+    except _REFUSED as error:
         return [], f"captured again: {type(error).__name__}: {error}"
     wrong = [_differing(subject, made, batch) for made in outputs]
     return list(chain(*wrong)), "captured again, the new one runs"

@@ -13,9 +13,9 @@ import torch
 
 from encgraph import sizes
 from encgraph.checks import parity
-from encgraph.checks.parity import Execute, ItemParity
+from encgraph.checks.parity import ItemParity
 from encgraph.encoders import inputs
-from encgraph.encoders.protocol import Encoder, EncoderSpec, Input
+from encgraph.encoders.protocol import Encoder, EncoderSpec, Execute, Input
 from encgraph.records import DIMENSIONS, Capacity, Item, Load, Modality, Plan
 from encgraph.runner import EncoderRunner
 from encgraph.sizes import EncoderSize

@@ -56,7 +56,7 @@ RUNNING: dict[str, Running] = {
     "swapped_module": stale.swapped_module,
 }
 """Checks of a captured runner; each needs the whole protocol."""
-NAMES = ("methods", *STATIC, "capture", *RUNNING)
+CHECK_NAMES = ("methods", *STATIC, "capture", *RUNNING)
 
 
 def run(subject: Subject) -> Iterator[Checked]:
@@ -66,7 +66,7 @@ def run(subject: Subject) -> Iterator[Checked]:
         subject: The encoder and how to make inputs for it.
 
     Yields:
-        One outcome a name of `NAMES`, in that order.
+        One outcome a name of `CHECK_NAMES`, in that order.
     """
     tried = _Tried()
     yield tried.run("methods", partial(conformance.methods, subject.encoder))

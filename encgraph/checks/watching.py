@@ -65,7 +65,7 @@ OPERATORS = {
     "aten::unique_dim",
 }
 """Their output's shape, or a Python value, depends on contents."""
-PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
+_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 WAITS_ON_CPU_ONLY = {torch.nn.functional.one_hot}
 """Given the number of classes, these read contents on a CPU alone."""
 
@@ -211,7 +211,7 @@ def _shown(value: Any) -> Any:
         return {key: _shown(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_shown(one) for one in value]
-    return value if isinstance(value, PLAIN) else type(value).__name__
+    return value if isinstance(value, _PLAIN) else type(value).__name__
 
 
 def told(error: Exception) -> str:

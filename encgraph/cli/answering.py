@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from encgraph import first_token, handles, loads, store, strategies, systems, tabular
 from encgraph.cli import comparing, keeping, listing, machines, options, output, pacing
-from encgraph.cli.benching import Ready
+from encgraph.cli.benching import ReadyBench
 from encgraph.cli.comparing import Prepared
 from encgraph.errors import require
-from encgraph.loads import Load
+from encgraph.loads import Workload
 from encgraph.records import Item
 from encgraph.report.text import plural
 from encgraph.results import Interrupted, Measurement
@@ -20,7 +20,7 @@ BUILTIN_COUNT = 64
 CPU_CONCURRENCY, CARD_CONCURRENCY = "1,4", "1,4,16"
 
 
-def show(ready: Ready, *, as_json: bool) -> None:
+def show(ready: ReadyBench, *, as_json: bool) -> None:
     """Measure, write one line a figure, and print the summaries.
 
     On a card graphs have budgets, packing and body of `encgraph`; elsewhere of `encgraph_plain`, since
@@ -41,7 +41,7 @@ def show(ready: Ready, *, as_json: bool) -> None:
     prepared = comparing.prepare(ready, machine, card_count=BUILTIN_COUNT)
     file = prepared.file(f"{handles.FIRST_TOKEN}{wanted.encoder}")
     keeping.announce(file, wanted.encoder)
-    load = Load(
+    load = Workload(
         concurrency=concurrency(
             wanted.concurrency, prepared.given.traffic.requests, on_card=on_card
         ),
@@ -70,11 +70,11 @@ def concurrency(
     if given is not None:
         return options.numbers(given)
     usual = options.numbers(CARD_CONCURRENCY if on_card else CPU_CONCURRENCY)
-    fitting = sum(loads.tokens(request) <= Load().room for request in requests)
+    fitting = sum(loads.tokens(request) <= Workload().room for request in requests)
     return tuple(count for count in usual if count <= max(1, fitting))
 
 
-def _measured(prepared: Prepared, load: Load) -> list[Measurement]:
+def _measured(prepared: Prepared, load: Workload) -> list[Measurement]:
     """The lines; what was there at an interrupt is kept beside the file."""
     on_card = prepared.machine.backend == "cuda"
     strategy = strategies.ENCGRAPH if on_card else strategies.ENCGRAPH_PLAIN

@@ -20,7 +20,7 @@ UNCOUNTED = (None, "doubling", "compile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedBench:
     """What was asked of `bench`."""
 
     source: str
@@ -48,7 +48,7 @@ class Wanted:
         return strategies.chosen(COMPARED if self.strategies is None else self.strategies)
 
 
-IDLE: tuple[Idle[Wanted], ...] = (
+BENCH_IDLE: tuple[Idle[WantedBench], ...] = (
     Idle(
         option="--strategies",
         when=lambda wanted: wanted.first_token,
@@ -86,10 +86,10 @@ IDLE: tuple[Idle[Wanted], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class ReadyBench:
     """What was asked of `bench` and found in order."""
 
-    wanted: Wanted
+    wanted: WantedBench
     size: EncoderSize
     strategies: Sequence[Strategy]
     traffic: Traffic
@@ -98,7 +98,7 @@ class Ready:
     """To fit budgets on instead of on part of the traffic."""
 
 
-def checked(wanted: Wanted) -> Ready:
+def checked(wanted: WantedBench) -> ReadyBench:
     """Look everything up and read the traffic.
 
     Raises:
@@ -123,7 +123,7 @@ def checked(wanted: Wanted) -> Ready:
         other = traffics.read(wanted.fit_on, size, seed=wanted.seed + 1, progress=output.reading)
     elif not traffic.source.startswith(BUILTIN):
         sources.check_enough(traffic)
-    return Ready(wanted=wanted, size=size, strategies=chosen, traffic=traffic, fit_on=other)
+    return ReadyBench(wanted=wanted, size=size, strategies=chosen, traffic=traffic, fit_on=other)
 
 
 def check_whole(encoder: str) -> None:

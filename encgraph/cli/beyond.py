@@ -7,12 +7,12 @@ from typing import Literal
 from encgraph import sizes
 from encgraph import traffic as traffics
 from encgraph.cli import planning
-from encgraph.cli.planning import Planned, Wanted
+from encgraph.cli.planning import Planned, WantedPlan
 from encgraph.traffic import Traffic
 
 MANY_GRAPHS = 16
 """Graphs that are tried where fewer were asked for."""
-Lift = Callable[[Wanted], Wanted]
+Lift = Callable[[WantedPlan], WantedPlan]
 Tried = Literal["none", "slower", "faster"]
 """Whether larger budgets are planned, and how fast they are on requests held out."""
 
@@ -22,7 +22,7 @@ UNWANTED: Mapping[Tried, str] = {
 }
 
 
-def why(wanted: Wanted, traffic: Traffic, made: Planned) -> str:
+def why(wanted: WantedPlan, traffic: Traffic, made: Planned) -> str:
     """The option that keeps budgets from being larger, where larger ones are predicted to pay.
 
     They are fitted and judged as the plan was: on a part of the requests, and on the others.
@@ -42,7 +42,7 @@ def why(wanted: Wanted, traffic: Traffic, made: Planned) -> str:
     return f"{' or '.join(alone)} raises it" if alone else f"{' and '.join(lifts)} raise it"
 
 
-def _lifts(wanted: Wanted, longest: int) -> Mapping[str, Lift]:
+def _lifts(wanted: WantedPlan, longest: int) -> Mapping[str, Lift]:
     """What lifts each limit on budgets, by its option."""
     most = planning.largest(wanted)
     found: dict[str, Lift] = {}
@@ -55,7 +55,7 @@ def _lifts(wanted: Wanted, longest: int) -> Mapping[str, Lift]:
     return found
 
 
-def _tried(wanted: Wanted, traffic: Traffic, made: Planned) -> Tried:
+def _tried(wanted: WantedPlan, traffic: Traffic, made: Planned) -> Tried:
     size = sizes.named(wanted.encoder)
     costs, parts = planning.priced(wanted, size), traffics.parted(traffic, seed=wanted.seed)
     try:

@@ -16,7 +16,7 @@ from encgraph.encoders import protocol, registry
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import require
 
-NAME_WIDTH = max(len(name) for name in suite.NAMES)
+NAME_WIDTH = max(len(name) for name in suite.CHECK_NAMES)
 MASKED = ("ragged",)
 """Layouts that multiply padding by zero."""
 

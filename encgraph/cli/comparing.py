@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from encgraph import bench, benched, meters, readings, store, strategies, systems
+from encgraph import bench, benched, export, meters, readings, store, strategies, systems
 from encgraph.cli import (
     forecast,
     glossary,
@@ -18,12 +18,11 @@ from encgraph.cli import (
     options,
     output,
     pacing,
-    planning,
     sources,
 )
-from encgraph.cli.benching import Ready
+from encgraph.cli.benching import ReadyBench
 from encgraph.cli.machines import Machine
-from encgraph.cli.sources import Given
+from encgraph.cli.sources import TrafficToRun
 from encgraph.report.text import plural
 from encgraph.results import Interrupted, Measurement
 from encgraph.strategies import Strategy
@@ -36,7 +35,7 @@ class Prepared:
     """What was read and chosen before anything is measured."""
 
     machine: Machine
-    given: Given
+    given: TrafficToRun
     setting: Setting
     out: Path
 
@@ -46,7 +45,9 @@ class Prepared:
         return store.path(gpu, experiment, root=self.out)
 
 
-def prepare(ready: Ready, machine: Machine, *, card_count: int = sources.CARD_COUNT) -> Prepared:
+def prepare(
+    ready: ReadyBench, machine: Machine, *, card_count: int = sources.CARD_COUNT
+) -> Prepared:
     """Say where it runs, and choose what is measured there.
 
     Args:
@@ -68,7 +69,7 @@ def prepare(ready: Ready, machine: Machine, *, card_count: int = sources.CARD_CO
         costs=machines.costs_of(size, strategies.ENCGRAPH_PLAIN, machine),
         priced=machines.prices(size, machine),
         fit_on=given.fit_on,
-        largest=wanted.largest or planning.VLLM_LARGEST,
+        largest=wanted.largest or export.VLLM_LARGEST,
         max_graphs=wanted.max_graphs,
         seed=wanted.seed,
         calibrate=wanted.calibrate,
@@ -76,7 +77,7 @@ def prepare(ready: Ready, machine: Machine, *, card_count: int = sources.CARD_CO
     return Prepared(machine=machine, given=given, setting=setting, out=wanted.out)
 
 
-def show(ready: Ready, *, as_json: bool) -> None:
+def show(ready: ReadyBench, *, as_json: bool) -> None:
     """Measure, write one line a figure, and print the summaries.
 
     Raises:
@@ -123,7 +124,9 @@ def _forewarn(traffic: Traffic, chosen: Sequence[Strategy], setting: Setting, re
     forecast.say(encoder.eager, traffic, setting, passes=passes)
 
 
-def _tell(console: Console, lines: Sequence[Measurement], given: Given, *, on_card: bool) -> None:
+def _tell(
+    console: Console, lines: Sequence[Measurement], given: TrafficToRun, *, on_card: bool
+) -> None:
     rows, few = [], ""
     for name, line in readings.summaries(lines).items():
         assert line.latency is not None

@@ -24,7 +24,7 @@ Against = Annotated[
 ]
 
 
-IDLE: tuple[Idle[Path | None], ...] = tuple(
+_IDLE: tuple[Idle[Path | None], ...] = tuple(
     Idle(
         option=option,
         when=lambda check: check is not None,
@@ -47,7 +47,7 @@ def figures(
     from encgraph import exporting, papers
     from encgraph.cli import idle, output
 
-    idle.refuse(ctx, check, IDLE)
+    idle.refuse(ctx, check, _IDLE)
     made = papers.catalogue(on)
     if check is not None:
         _compare(check, made, as_json=as_json)

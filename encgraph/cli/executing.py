@@ -11,6 +11,7 @@ import typer
 from encgraph import (
     budgets,
     codec,
+    export,
     graphs,
     meters,
     regimes,
@@ -32,7 +33,7 @@ from encgraph.cli import (
     sources,
 )
 from encgraph.cli.machines import Machine
-from encgraph.cli.running import Ready, Wanted
+from encgraph.cli.running import ReadyRun, WantedRun
 from encgraph.costs import Costs
 from encgraph.facts import CardPrediction, Report
 from encgraph.measure import Recorder
@@ -41,10 +42,10 @@ from encgraph.report import headline, page
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
 from encgraph.systems import Setting
-from encgraph.traffic import Traffic
+from encgraph.traffic import Requests, Traffic
 
 
-def show(ready: Ready, *, as_json: bool) -> None:
+def show(ready: ReadyRun, *, as_json: bool) -> None:
     """Run, write both reports, print the gist.
 
     Raises:
@@ -71,7 +72,7 @@ def show(ready: Ready, *, as_json: bool) -> None:
         raise typer.Exit(130)
 
 
-def _run(ready: Ready, observe: graphs.Observe, *, machine: Machine) -> Report:
+def _run(ready: ReadyRun, observe: graphs.Observe, *, machine: Machine) -> Report:
     on_card = machine.backend == "cuda"
     wanted, size, strategy, plan = ready.wanted, ready.size, ready.strategy, ready.plan
     count = sources.CARD_COUNT if on_card and wanted.count is None else None
@@ -99,7 +100,7 @@ def _run(ready: Ready, observe: graphs.Observe, *, machine: Machine) -> Report:
     # Of another card than the one that runs, a prediction beside measurements would mislead.
     known = not on_card or costs.are_of(size.name, here)
     prediction = predicted(traffic, plan, costs, strategy) if known else None
-    options = study.Options(
+    options = study.Procedure(
         command=shlex.join(wanted.command),
         repeats=wanted.repeats or machine.repeats,
         jitter_samples=6 * machine.repeats,
@@ -119,12 +120,12 @@ def _stand_in(size: EncoderSize) -> list[str]:
     return [f"planned and predicted with the costs of {other.name}; {size.name} stands in for it"]
 
 
-def _largest(wanted: Wanted, strategy: Strategy, fit_on: planning.Requests) -> int:
+def _largest(wanted: WantedRun, strategy: Strategy, fit_on: Requests) -> int:
     """Tokens of the largest budget: vLLM's default for its strategies, else the largest request."""
     if wanted.largest is not None:
         return wanted.largest
     if strategy.plan == "doubling" or not fit_on:
-        return planning.VLLM_LARGEST
+        return export.VLLM_LARGEST
     return max(sum(item.tokens for item in request) for request in fit_on)
 
 

@@ -8,22 +8,22 @@ import typer
 
 from encgraph.errors import require
 
-Wanted = TypeVar("Wanted")
+_Wanted = TypeVar("_Wanted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Idle(Generic[Wanted]):
+class Idle(Generic[_Wanted]):
     """An option, and when it has no effect."""
 
     option: str
-    when: Callable[[Wanted], bool]
+    when: Callable[[_Wanted], bool]
     """Whether it has none, by all that was asked of the command."""
     why: str
     """Goes on from "has no effect"."""
     cure: str = "leave one of them out"
 
 
-def refuse(ctx: typer.Context, wanted: Wanted, rules: Sequence[Idle[Wanted]]) -> None:
+def refuse(ctx: typer.Context, wanted: _Wanted, rules: Sequence[Idle[_Wanted]]) -> None:
     """Refuse the first option on the command line that has no effect; defaults are nobody's wish.
 
     Raises:

@@ -78,7 +78,7 @@ def encoders(*, as_json: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedTraffic:
     """What was asked of `traffic`."""
 
     source: str
@@ -87,7 +87,7 @@ class Wanted:
     seed: int = 0
 
 
-IDLE: tuple[Idle[Wanted], ...] = (
+TRAFFIC_IDLE: tuple[Idle[WantedTraffic], ...] = (
     Idle(
         option="--seed",
         when=lambda wanted: wanted.count is None and not wanted.source.startswith(traffics.BUILTIN),
@@ -110,7 +110,7 @@ class Summed:
     notes: tuple[str, ...]
 
 
-def traffic(wanted: Wanted, *, as_json: bool) -> None:
+def traffic(wanted: WantedTraffic, *, as_json: bool) -> None:
     """Read a traffic and print what it looks like."""
     size = sizes.named(wanted.encoder)
     found = traffics.read(

@@ -30,6 +30,6 @@ def traffic(
     """Sum up a traffic: items, tokens and items a request as quantiles, and the atoms."""
     from encgraph.cli import idle, listing
 
-    wanted = listing.Wanted(source=source, encoder=encoder, count=count, seed=seed)
-    idle.refuse(ctx, wanted, listing.IDLE)
+    wanted = listing.WantedTraffic(source=source, encoder=encoder, count=count, seed=seed)
+    idle.refuse(ctx, wanted, listing.TRAFFIC_IDLE)
     listing.traffic(wanted, as_json=as_json)

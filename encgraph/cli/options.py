@@ -100,7 +100,7 @@ def failed(error: Exception) -> str:
 
 OTHER_NAMES = {"max_bytes": "memory", "strategy": "strategies"}
 """What the library calls some parameters of commands."""
-GRAPHS_OFF = "leave graphs off"
+_GRAPHS_OFF = "leave graphs off"
 SMALLER = "plan smaller or fewer budgets"
 
 
@@ -125,8 +125,8 @@ def spoken(said: str, options: Mapping[str, str], *, command: str = "run") -> st
     said = said.replace(RUN_HELP, f"`encgraph {command} --help`")
     if "largest" in options:
         said = said.replace(SMALLER, f"{SMALLER} with --largest")
-    if "max_graphs" in options and f"{GRAPHS_OFF} with" not in said:
-        said = said.replace(GRAPHS_OFF, f"{GRAPHS_OFF} with --max-graphs 0")
+    if "max_graphs" in options and f"{_GRAPHS_OFF} with" not in said:
+        said = said.replace(_GRAPHS_OFF, f"{_GRAPHS_OFF} with --max-graphs 0")
     return said
 
 

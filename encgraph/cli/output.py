@@ -18,7 +18,7 @@ from encgraph.records import Plan
 
 Holds = Literal["plan", "trace"]
 PIPE_WIDTH = 120
-LONG_S = 10.0
+_LONG_S = 10.0
 """A step that takes longer says so in a log, once."""
 table = tabular.table
 """A table of columns and rows, as records show themselves in a terminal."""
@@ -58,7 +58,7 @@ def bar(values: Iterable[Any], about: str) -> Iterable[Any]:
     return shown
 
 
-def logged(values: Iterable[Any], about: str, *, long_s: float = LONG_S) -> Iterator[Any]:
+def logged(values: Iterable[Any], about: str, *, long_s: float = _LONG_S) -> Iterator[Any]:
     """Pass values on, and write one line once that took long: how many are done, of how many."""
     began, is_said = time.monotonic(), False
     for done, value in enumerate(values):

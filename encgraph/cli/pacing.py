@@ -9,7 +9,7 @@ from encgraph.cli import output
 
 EVERY_S = 30.0
 """Seconds between two lines of a log, at least."""
-LONG_S = 60.0
+_LONG_S = 60.0
 """From here on a run on a CPU says before it starts how long it will be."""
 
 
@@ -77,7 +77,7 @@ def forewarn(expected_s: float, *, largest: str, largest_s: float) -> None:
         largest: The item that takes longest, in words.
         largest_s: What it takes of the run.
     """
-    if expected_s > LONG_S:
+    if expected_s > _LONG_S:
         output.note(
             f"this run takes about {duration(expected_s)} on this CPU, by two small items timed; the "
             f"largest item ({largest}) takes about {duration(largest_s)} of it; fewer requests "

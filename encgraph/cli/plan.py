@@ -51,7 +51,7 @@ def plan(  # noqa: PLR0913 - a parameter an option
     """Choose token budgets for a traffic, each with its reason, and predict what they give."""
     from encgraph.cli import idle, planning, plans
 
-    wanted = planning.Wanted(
+    wanted = planning.WantedPlan(
         source=source,
         encoder=encoder,
         engine=engine,
@@ -67,6 +67,6 @@ def plan(  # noqa: PLR0913 - a parameter an option
         export=export,
         engine_version=engine_version,
     )
-    idle.refuse(ctx, wanted, plans.IDLE)
+    idle.refuse(ctx, wanted, plans.PLAN_IDLE)
     wanted = replace(wanted, engine="vllm" if export == "vllm" else engine)
     plans.show(wanted, as_json=as_json)

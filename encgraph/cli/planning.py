@@ -11,20 +11,17 @@ from encgraph.cli.options import Body, Engine, Export, Method
 from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.export import VllmFlags
-from encgraph.records import Item, Plan
+from encgraph.records import Plan
 from encgraph.results import Memory
 from encgraph.sizes import EncoderSize
-from encgraph.traffic import Parts, Traffic, parted
+from encgraph.traffic import Parts, Requests, Traffic, parted
 
-Requests = Sequence[Sequence[Item]]
 FlagsOf = Literal["plan", "defaults", "off"]
-VLLM_LARGEST = 8192
-"""Largest budget that vLLM infers under its default limit on batched tokens."""
 GRAPHS_OFF = "graphs are off, as --max-graphs 0 asks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedPlan:
     """What was asked of `plan`."""
 
     source: str
@@ -76,7 +73,7 @@ class Planned:
     """Whether the plan is fitted on all requests, after what is predicted was on a part."""
 
 
-def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan:
+def make(wanted: WantedPlan, size: EncoderSize, costs: Costs, fit: Requests) -> Plan:
     """The plan asked for.
 
     Raises:
@@ -110,9 +107,9 @@ def make(wanted: Wanted, size: EncoderSize, costs: Costs, fit: Requests) -> Plan
     return plan
 
 
-def largest(wanted: Wanted) -> int | None:
+def largest(wanted: WantedPlan) -> int | None:
     """Most tokens of a budget; None where the requests alone decide."""
-    return wanted.largest or (VLLM_LARGEST if wanted.for_vllm else None)
+    return wanted.largest or (export.VLLM_LARGEST if wanted.for_vllm else None)
 
 
 def check_largest(largest: int | None, size: EncoderSize) -> None:
@@ -129,7 +126,7 @@ def check_largest(largest: int | None, size: EncoderSize) -> None:
     )
 
 
-def rule(wanted: Wanted) -> str:
+def rule(wanted: WantedPlan) -> str:
     """Packing rule of the engine."""
     return "ascending" if wanted.for_vllm else "cheapest"
 
@@ -140,14 +137,17 @@ SMALLEST_UNKNOWN = 64
 
 def defaults(size: EncoderSize, *, largest: int | None = None) -> Plan:
     """The budgets vLLM infers for an encoder; for one it has no graphs for, those of 64 items."""
-    known = size.family in export.FAMILIES
+    known = size.family in export.VLLM_FAMILIES
     smallest = max(size.rule.min_tokens, 0 if known else SMALLEST_UNKNOWN)
     return budgets.doubling(
-        smallest, max(smallest, largest or VLLM_LARGEST), target=Target(size=size), items=smallest
+        smallest,
+        max(smallest, largest or export.VLLM_LARGEST),
+        target=Target(size=size),
+        items=smallest,
     )
 
 
-def _check_limits(plan: Plan, wanted: Wanted, costs: Costs) -> None:
+def _check_limits(plan: Plan, wanted: WantedPlan, costs: Costs) -> None:
     count, taken = len(plan.graphs), costs.memory(plan).total_bytes
     require(
         count <= wanted.max_graphs,
@@ -162,7 +162,7 @@ def _check_limits(plan: Plan, wanted: Wanted, costs: Costs) -> None:
     )
 
 
-def planned(wanted: Wanted, traffic: Traffic) -> Planned:
+def planned(wanted: WantedPlan, traffic: Traffic) -> Planned:
     """Plan, and judge the plan beside vLLM's defaults and eager."""
     size = sizes.named(wanted.encoder)
     mine = priced(wanted, size)
@@ -182,7 +182,7 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
         memory=mine.memory(plan),
         doubling=(
             judged(parts, defaults(size), theirs, "ascending")
-            if size.family in export.FAMILIES
+            if size.family in export.VLLM_FAMILIES
             else None
         ),
         eager=judged(parts, off, costs, "ascending"),
@@ -195,7 +195,7 @@ def planned(wanted: Wanted, traffic: Traffic) -> Planned:
     return _exported(wanted, made, parts, mine) if wanted.export == "vllm" else made
 
 
-def priced(wanted: Wanted, size: EncoderSize) -> Costs:
+def priced(wanted: WantedPlan, size: EncoderSize) -> Costs:
     """Costs of the body and the engine asked for.
 
     Raises:
@@ -210,7 +210,7 @@ def priced(wanted: Wanted, size: EncoderSize) -> Costs:
     return costs.with_private_slabs() if wanted.for_vllm else costs
 
 
-def _exported(wanted: Wanted, made: Planned, parts: Parts, costs: Costs) -> Planned:
+def _exported(wanted: WantedPlan, made: Planned, parts: Parts, costs: Costs) -> Planned:
     """Flags of a plan fitted on all requests, or of what was judged to take no longer than it."""
     size, version = sizes.named(wanted.encoder), wanted.engine_version
     is_refitted = parts.fit is not parts.held_out.requests
@@ -237,7 +237,7 @@ def _exported(wanted: Wanted, made: Planned, parts: Parts, costs: Costs) -> Plan
     )
 
 
-def _flags_of(wanted: Wanted, made: Planned, costs: Costs) -> FlagsOf:
+def _flags_of(wanted: WantedPlan, made: Planned, costs: Costs) -> FlagsOf:
     """What is predicted fastest in the mean on held-out requests, within the limits asked for."""
     theirs = defaults(sizes.named(wanted.encoder))
     if wanted.max_graphs == 0 or made.plan.graphs == theirs.graphs:
@@ -250,7 +250,7 @@ def _flags_of(wanted: Wanted, made: Planned, costs: Costs) -> FlagsOf:
     return min(reversed(found), key=lambda one: one[0])[1]
 
 
-def _is_within(plan: Plan, wanted: Wanted, costs: Costs) -> bool:
+def _is_within(plan: Plan, wanted: WantedPlan, costs: Costs) -> bool:
     if wanted.largest is not None and plan.largest().tokens > wanted.largest:
         return False
     try:

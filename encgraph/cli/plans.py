@@ -4,23 +4,22 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from encgraph import codec, sizes
+from encgraph import codec, sizes, tabular
 from encgraph import traffic as traffics
 from encgraph.budgets import Prediction
 from encgraph.cli import beyond, glossary, listing, output, planning
 from encgraph.cli.idle import Idle
-from encgraph.cli.planning import FlagsOf, Planned, Wanted
+from encgraph.cli.planning import FlagsOf, Planned, WantedPlan
 from encgraph.errors import require
 from encgraph.export import VllmFlags
 from encgraph.report.text import plural
 from encgraph.results import Latency, Memory
 from encgraph.traffic import Traffic
 
-MIB = 2**20
-COLUMNS = ("predicted, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
+_COLUMNS = ("predicted, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
 
 
-IDLE: tuple[Idle[Wanted], ...] = (
+PLAN_IDLE: tuple[Idle[WantedPlan], ...] = (
     Idle(
         option="--engine-version",
         when=lambda wanted: wanted.export != "vllm",
@@ -36,7 +35,7 @@ IDLE: tuple[Idle[Wanted], ...] = (
 """What may be asked of `plan` to no effect."""
 
 
-def show(wanted: Wanted, *, as_json: bool) -> None:
+def show(wanted: WantedPlan, *, as_json: bool) -> None:
     """Plan, write what was asked for, and print the rest.
 
     Raises:
@@ -70,7 +69,7 @@ def show(wanted: Wanted, *, as_json: bool) -> None:
         output.line(codec.dumps(made.plan))
 
 
-def _told(console: Console, made: Planned, traffic: Traffic, wanted: Wanted) -> None:
+def _told(console: Console, made: Planned, traffic: Traffic, wanted: WantedPlan) -> None:
     items = sum(len(request) for request in traffic.requests)
     console.print(
         f"{made.plan.encoder} over {traffic.name}: {plural(len(traffic.requests), 'request')}, "
@@ -122,7 +121,7 @@ def _predictions(console: Console, made: Planned) -> None:
         *([_row("vLLM's defaults (doubling)", made.doubling)] if made.doubling else []),
         _row("graphs off (eager)", made.eager),
     ]
-    console.print(output.table(COLUMNS, rows))
+    console.print(output.table(_COLUMNS, rows))
     glossary.footnote(console, "padding", "replayed")
     if made.is_refitted:
         console.print(
@@ -146,7 +145,7 @@ def _row(name: str, prediction: Prediction) -> tuple[str, ...]:
 
 
 def _mib(memory: Memory) -> str:
-    return f"{memory.total_bytes / MIB:,.0f} MiB"
+    return f"{memory.total_bytes / tabular.MIB:,.0f} MiB"
 
 
 MADE_BY_FLAGS: Mapping[FlagsOf, str] = {

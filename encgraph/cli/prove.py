@@ -48,7 +48,7 @@ def run(  # noqa: PLR0913 - a parameter an option
     """Capture, run a traffic, verify every item against eager, measure, and write the report."""
     from encgraph.cli import idle, running
 
-    wanted = running.Wanted(
+    wanted = running.WantedRun(
         command=ctx.obj,
         source=source,
         encoder=encoder,
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - a parameter an option
         out=out,
         trace=trace,
     )
-    idle.refuse(ctx, wanted, running.IDLE)
+    idle.refuse(ctx, wanted, running.RUN_IDLE)
     ready = running.checked(wanted)
     from encgraph.cli import executing  # loads torch
 

@@ -17,7 +17,7 @@ from encgraph.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedRun:
     """What was asked of `run`."""
 
     command: Sequence[str]
@@ -45,7 +45,7 @@ class Wanted:
         return strategies.named(self.strategy).packing == "cheapest"
 
 
-IDLE: tuple[Idle[Wanted], ...] = (
+RUN_IDLE: tuple[Idle[WantedRun], ...] = (
     Idle(
         option="--plan",
         when=lambda wanted: not wanted.names_budgets,
@@ -71,10 +71,10 @@ IDLE: tuple[Idle[Wanted], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class ReadyRun:
     """What was asked of `run` and found in order."""
 
-    wanted: Wanted
+    wanted: WantedRun
     size: EncoderSize
     strategy: Strategy
     plan: Plan | None
@@ -83,7 +83,7 @@ class Ready:
     """As read; what cannot be decoded is still there."""
 
 
-def checked(wanted: Wanted) -> Ready:
+def checked(wanted: WantedRun) -> ReadyRun:
     """Look everything up and read the traffic.
 
     Raises:
@@ -97,7 +97,7 @@ def checked(wanted: Wanted) -> Ready:
     if wanted.trace is not None:
         output.file(wanted.trace)
     traffic = sources.read(wanted.source, size, count=wanted.count, seed=wanted.seed)
-    return Ready(wanted=wanted, size=size, strategy=strategy, plan=plan, traffic=traffic)
+    return ReadyRun(wanted=wanted, size=size, strategy=strategy, plan=plan, traffic=traffic)
 
 
 def load_plan(path: Path, size: EncoderSize) -> Plan:

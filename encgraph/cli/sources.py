@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 
 from encgraph import traffic as traffics
 from encgraph.cli import output
-from encgraph.cli.planning import Requests
 from encgraph.errors import require
 from encgraph.sizes import EncoderSize
 from encgraph.sources import reading
 from encgraph.sources.reading import Skipped
-from encgraph.traffic import BUILTIN, Traffic
+from encgraph.traffic import BUILTIN, Requests, Traffic
 
 CPU_COUNT = 16
 """Requests of a built-in profile run on a CPU unless a count is given."""
@@ -19,7 +18,7 @@ FIT_COUNT = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class TrafficToRun:
     """Requests to run, and requests to fit on."""
 
     traffic: Traffic
@@ -77,7 +76,7 @@ def decodable(traffic: Traffic, size: EncoderSize) -> Traffic:
     )
 
 
-def to_run(traffic: Traffic, size: EncoderSize, *, seed: int) -> Given:
+def to_run(traffic: Traffic, size: EncoderSize, *, seed: int) -> TrafficToRun:
     """All requests to run; a profile is fitted on a draw of its own, the rest on itself."""
     if traffic.source.startswith(BUILTIN):
         other = traffics.read(traffic.source, size, count=FIT_COUNT, seed=seed + 1)
@@ -88,7 +87,7 @@ def to_run(traffic: Traffic, size: EncoderSize, *, seed: int) -> Given:
         fit_on, said = parts.fit, parts.how
     else:
         fit_on, said = traffic.requests, "budgets fitted on the very requests that were run"
-    return Given(traffic=replace(traffic, notes=(*traffic.notes, said)), fit_on=fit_on)
+    return TrafficToRun(traffic=replace(traffic, notes=(*traffic.notes, said)), fit_on=fit_on)
 
 
 def check_enough(traffic: Traffic) -> None:
@@ -103,16 +102,18 @@ def check_enough(traffic: Traffic) -> None:
     )
 
 
-def to_compare(traffic: Traffic, size: EncoderSize, *, fit_on: Traffic | None, seed: int) -> Given:
+def to_compare(
+    traffic: Traffic, size: EncoderSize, *, fit_on: Traffic | None, seed: int
+) -> TrafficToRun:
     """Requests to measure, disjoint from those to fit on."""
     if fit_on is not None:
         count = len(fit_on.requests)
         said = f"budgets fitted on {fit_on.source}, {count:,} requests (seed {seed + 1})"
         noted = replace(traffic, notes=(*traffic.notes, said))
-        return Given(traffic=noted, fit_on=fit_on.requests)
+        return TrafficToRun(traffic=noted, fit_on=fit_on.requests)
     if traffic.source.startswith(BUILTIN):
         return to_run(traffic, size, seed=seed)
     check_enough(traffic)
     parts = traffics.parted(traffic, seed=seed)
     noted = replace(parts.held_out, notes=(*traffic.notes, parts.how))
-    return Given(traffic=noted, fit_on=parts.fit)
+    return TrafficToRun(traffic=noted, fit_on=parts.fit)

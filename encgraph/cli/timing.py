@@ -51,7 +51,7 @@ def bench(  # noqa: PLR0913 - a parameter an option
     """
     from encgraph.cli import benching, idle
 
-    wanted = benching.Wanted(
+    wanted = benching.WantedBench(
         source=source,
         encoder=encoder,
         strategies=strategies,
@@ -67,7 +67,7 @@ def bench(  # noqa: PLR0913 - a parameter an option
         concurrency=concurrency,
         out=out,
     )
-    idle.refuse(ctx, wanted, benching.IDLE)
+    idle.refuse(ctx, wanted, benching.BENCH_IDLE)
     ready = benching.checked(wanted)
     from encgraph.cli import answering, comparing  # load torch
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 BIAS_STD = 0.02
-DRAWS = ("uniform_", "normal_", "kaiming_uniform_")
+_DRAWS = ("uniform_", "normal_", "kaiming_uniform_")
 """What initialisations draw weights by, of tensors and of `torch.nn.init`; a CPU draws on one core."""
 
 
@@ -27,7 +27,7 @@ class Undrawn(TorchFunctionMode):
     ) -> Any:
         """Write zeros for a draw and run everything else."""
         given = kwargs or {}
-        if getattr(func, "__name__", "") in DRAWS:
+        if getattr(func, "__name__", "") in _DRAWS:
             # Some draw again until all is within bounds, where zero is.
             with torch.no_grad():
                 return (args[0] if args else given["tensor"]).zero_()

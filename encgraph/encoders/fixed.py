@@ -27,7 +27,7 @@ from encgraph.errors import require
 from encgraph.records import Capacity, Item, Modality
 from encgraph.sizes import EncoderSize, Grid, TokenRule
 
-Run = Callable[[Any, Tensor], Sequence[Tensor]]
+RunSlots = Callable[[Any, Tensor], Sequence[Tensor]]
 """Runs a module on slots, (N, *shape): the main output, then extras, each (N, R, W)."""
 
 
@@ -95,7 +95,7 @@ class Fixed:
         slot: Slot,
         *,
         name: str,
-        run: Run,
+        run: RunSlots,
         face: Callable[[Any], Any] = faces.itself,
         eager_forward: Literal["face", "stock"] = "face",
     ) -> None:

@@ -8,13 +8,13 @@ from typing import Any, Literal, Unpack
 import torch
 
 from encgraph.encoders import building, faces, fixed, pixels, saved
-from encgraph.encoders.fixed import Fixed, Run, Slot
+from encgraph.encoders.fixed import Fixed, RunSlots, Slot
 from encgraph.encoders.protocol import Switches
 from encgraph.errors import require
 from encgraph.published.images import square as square_rule
 from encgraph.sizes import EncoderSize
 
-ATTENTIONS = ("auto", "sdpa")
+_ATTENTIONS = ("auto", "sdpa")
 """What may be asked for: these modules attend by torch's scaled dot product, without offsets."""
 
 
@@ -28,9 +28,9 @@ class FixedFamily:
     """Makes the config of a size."""
     short: Mapping[str, Any]
     """Config values of a twin that has the same buffers; see `building.empty`."""
-    patches: Run = fixed.patches_of
+    patches: RunSlots = fixed.patches_of
     """Runs the module for its rows."""
-    pooled: Run = fixed.pooled_of
+    pooled: RunSlots = fixed.pooled_of
     """Runs it under a pooled rule."""
     face: Callable[[Any], Any] = faces.itself
     """Makes what graphs capture of the module."""
@@ -195,7 +195,7 @@ def eager_of(switches: Switches) -> Literal["face", "stock"]:
     """Read the switches that mean something here: there is no metadata, and padding never counts."""
     attention = switches.get("attention", "auto")
     require(
-        attention in ATTENTIONS,
-        f"an encoder of fixed slots attends by one of {ATTENTIONS}, got {attention!r}",
+        attention in _ATTENTIONS,
+        f"an encoder of fixed slots attends by one of {_ATTENTIONS}, got {attention!r}",
     )
     return "stock" if switches.get("eager_forward") == "stock" else "face"

@@ -24,7 +24,7 @@ from torch.nn.functional import gelu, linear
 from transformers.activations import GELUTanh
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-Attend = Callable[..., tuple[Tensor, None]]
+_Attend = Callable[..., tuple[Tensor, None]]
 
 
 @torch.library.custom_op("encgraph::linear_gelu", mutates_args=())
@@ -52,7 +52,7 @@ FITTING = (
     "Glm4vVisionBlock",
 )
 """Blocks of transformers that this body was written after."""
-FAMILIES = ("qwen2-vl", "qwen2.5-vl", "qwen3-vl", "glm4v")
+FUSED_FAMILIES = ("qwen2-vl", "qwen2.5-vl", "qwen3-vl", "glm4v")
 """Families whose towers repeat such a block."""
 
 
@@ -83,7 +83,7 @@ def body(  # noqa: PLR0913 - what the tower hands to a block, and three things m
     hidden_PW: Tensor,
     normed_PW: Tensor,
     *,
-    attend: Attend,
+    attend: _Attend,
     cu_seqlens: Tensor,
     position_embeddings: tuple[Tensor, Tensor],
     **given: Any,
@@ -120,9 +120,9 @@ def body(  # noqa: PLR0913 - what the tower hands to a block, and three things m
     return hidden_PW, following(hidden_PW)
 
 
-def attention_of(block: Any) -> Attend:
+def attention_of(block: Any) -> _Attend:
     """The attention that a block's config names, looked up once."""
-    found: Attend = ALL_ATTENTION_FUNCTIONS[block.attn.config._attn_implementation]
+    found: _Attend = ALL_ATTENTION_FUNCTIONS[block.attn.config._attn_implementation]
     return found
 
 

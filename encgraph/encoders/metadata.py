@@ -43,7 +43,7 @@ class Places:
     """(S + 1,) int32 first patch of each segment; unused slots repeat the last."""
 
 
-class Table(NamedTuple):
+class ItemTable(NamedTuple):
     """What is known of each item from the grids alone, int32."""
 
     items_M16: Tensor
@@ -96,14 +96,14 @@ def places(grid_M13: Tensor, *, patches: int, segments: int, merge: int) -> Plac
     )
 
 
-def item_table(grid_M13: Tensor, merge: int) -> Table:
+def item_table(grid_M13: Tensor, merge: int) -> ItemTable:
     """Where the patches and frames of each item lie; see `build` for the arguments."""
     frames, height, width = grid_M13.to(torch.int32).unbind(1)
     area = height * width
     patches = frames * area
     patch_ends, frame_ends = (x.cumsum(0, dtype=torch.int32) for x in (patches, frames))
     columns = (patch_ends - patches, height, width, width // merge, area, frame_ends - frames)
-    return Table(torch.stack(columns, 1), patch_ends, frame_ends)
+    return ItemTable(torch.stack(columns, 1), patch_ends, frame_ends)
 
 
 def owner(ends_M1: Tensor, rows: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def owner(ends_M1: Tensor, rows: Tensor) -> Tensor:
     return torch.searchsorted(ends_M1[:-1], rows, right=True, out_int32=True)
 
 
-def locate(table: Table, patches: int) -> tuple[Tensor, Tensor]:
+def locate(table: ItemTable, patches: int) -> tuple[Tensor, Tensor]:
     """Position of each patch within its frame, and its item's row of the table."""
     rows_P = torch.arange(patches, device=table.items_M16.device, dtype=torch.int32)
     item_P6 = table.items_M16.index_select(0, owner(table.patch_ends_M1, rows_P))
@@ -144,7 +144,7 @@ def _interpolate(position_PL: Tensor, sides_PL: Tensor, side: int) -> tuple[Tens
     return indices_P22.flatten(1), weights_P22.flatten(1)
 
 
-def _segment_offsets(table: Table, segments: int) -> Tensor:
+def _segment_offsets(table: ItemTable, segments: int) -> Tensor:
     """First patch of each segment slot; slots past the last frame get the total."""
     slots_S1 = torch.arange(segments + 1, device=table.items_M16.device, dtype=torch.int32)
     item_S16 = table.items_M16.index_select(0, owner(table.frame_ends_M1, slots_S1))

@@ -15,7 +15,7 @@ from encgraph.errors import require
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, TokenRule
 
-CHOICES = {
+_CHOICES = {
     "metadata": ("graph", "host"),
     "eager_forward": ("varlen", "stock"),
     "fill_rule": ("prefix", "zero_and_copy"),
@@ -26,7 +26,7 @@ CHOICES = {
 def check_switches(**positions: str) -> None:
     """Refuse a position that a switch does not have."""
     for switch, position in positions.items():
-        known = CHOICES[switch]
+        known = _CHOICES[switch]
         require(position in known, f"{switch} must be one of {known}, got {position!r}")
 
 

@@ -9,7 +9,7 @@ Shape legend: T real tokens, B token budget, N items, M max items, P patches, K 
 width, S segments.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict
 
@@ -65,6 +65,10 @@ class EncoderOutput:
         return EncoderOutput(
             main=self.main[start:stop], extra=tuple(e[start:stop] for e in self.extra)
         )
+
+
+Execute = Callable[[Sequence[Input]], list[EncoderOutput]]
+"""Runs a batch: an output for each input, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Build(Protocol):
         ...
 
 
-class Load(Protocol):
+class LoadWeights(Protocol):
     """Loads an encoder, and only its weights, from the files of a saved model."""
 
     def __call__(
@@ -84,7 +84,7 @@ class Family:
     """How the encoders of one family come to be."""
 
     build: Build
-    load: Load
+    load: LoadWeights
     model_types: tuple[str, ...]
     """`model_type` values of the encoder's own config, as saved models state them; of the whole
     model's where the encoder needs more of it than its own part."""

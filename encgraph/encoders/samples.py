@@ -10,7 +10,7 @@ from encgraph.encoders.protocol import Input
 from encgraph.records import Item, Modality
 from encgraph.sizes import EncoderSize, Grid
 
-LAYOUTS = ("fixed", "ragged", "text")
+_LAYOUTS = ("fixed", "ragged", "text")
 
 
 def sample(item: Item, size: EncoderSize, *, generator: torch.Generator) -> Input:
@@ -36,7 +36,7 @@ def sample(item: Item, size: EncoderSize, *, generator: torch.Generator) -> Inpu
         pixels = _even((item.patches, size.patch_width), generator)
         return Input(item=item, pixels=pixels, grid=grid)
     if size.layout != "fixed":
-        raise ValueError(f"layout must be one of {LAYOUTS}, got {size.layout!r}")
+        raise ValueError(f"layout must be one of {_LAYOUTS}, got {size.layout!r}")
     audio = size.rule.modality is Modality.AUDIO
     slot = whisper.window(size) if audio else fixed.image_slot(size)
     count = item.tokens // slot.rows

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from encgraph.encoders.fixed import Fixed, Run, Slot
+from encgraph.encoders.fixed import Fixed, RunSlots, Slot
 from encgraph.errors import require
 from encgraph.records import Modality
 from encgraph.sizes import Grid, TokenRule
@@ -98,7 +98,7 @@ def fixed(
 
 
 @torch.no_grad()
-def _probe(module: nn.Module, example: Tensor, rows: Run) -> Sequence[Tensor]:
+def _probe(module: nn.Module, example: Tensor, rows: RunSlots) -> Sequence[Tensor]:
     """Rows of the example, and a proof that no item's rows depend on another's.
 
     Batches of one shape run the same kernels, so what rows differ by there is another item's doing,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from encgraph import facts, readings
+from encgraph import facts, readings, tabular
 from encgraph.errors import require
 from encgraph.figures import memory, template, whiskers
 from encgraph.readings import RegimeLatency
@@ -133,7 +133,7 @@ def speedups(lines: Sequence[Measurement], *, of: str, over: str) -> go.Figure:
         y=1,
         xref="paper",
         yref="paper",
-        text=f"median {median:.2f}{template.TIMES}",
+        text=f"median {median:.2f}{tabular.TIMES}",
         showarrow=False,
     )
     drawn.update_yaxes(rangemode="tozero").update_xaxes(range=[0, 1])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from encgraph import intervals, readings
+from encgraph import intervals, readings, tabular
 from encgraph.errors import require
 from encgraph.figures import template, whiskers
 from encgraph.results import Measurement
@@ -57,7 +57,7 @@ def ladder(
         bars,
         _beside(told, names, ends),
         x=f"{_called(found[over], quantile)} wall time of a request, ms<br>"
-        f"{template.TIMES}: times as fast as {template.label(over)}",
+        f"{tabular.TIMES}: times as fast as {template.label(over)}",
         y="",
     )
     if quantile == "mean":
@@ -79,7 +79,7 @@ def _told(
     quantile: str,
 ) -> str:
     """A bar's time and its speed, with the range of the speed where both have the same requests."""
-    said = f"{times[name]:.1f} ms<br> {times[over] / times[name]:.2f}{template.TIMES}"
+    said = f"{times[name]:.1f} ms<br> {times[over] / times[name]:.2f}{tabular.TIMES}"
     pairs = _pairs(kept.get(over, ()), kept.get(name, ()))
     if name == over or quantile == "worst" or len(pairs) < whiskers.fewest(quantile):
         return said

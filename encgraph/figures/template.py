@@ -65,9 +65,6 @@ def uid(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "-", name)
 
 
-TIMES = "\N{MULTIPLICATION SIGN}"
-
-
 def wrapped(text: str, width: int = 22) -> str:
     """A label broken into lines, so that long ones leave room for the figure."""
     return "<br>".join(label(line) for line in textwrap.wrap(text, width, break_long_words=False))
@@ -85,7 +82,7 @@ def _axis() -> dict[str, object]:
     }
 
 
-ENCGRAPH = go.layout.Template(
+TEMPLATE = go.layout.Template(
     layout={
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -106,13 +103,13 @@ ENCGRAPH = go.layout.Template(
         },
     }
 )
-pio.templates["encgraph"] = ENCGRAPH
+pio.templates["encgraph"] = TEMPLATE
 
 
 def figure(*traces: object, x: str, y: str) -> go.Figure:
     """A figure of traces in the template, its axes titled with their units."""
     drawn = go.Figure(list(traces))
-    drawn.update_layout(template=ENCGRAPH, xaxis_title_text=x, yaxis_title_text=y)
+    drawn.update_layout(template=TEMPLATE, xaxis_title_text=x, yaxis_title_text=y)
     return drawn
 
 

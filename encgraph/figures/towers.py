@@ -9,7 +9,7 @@ from encgraph.errors import require
 from encgraph.figures import template
 from encgraph.results import Measurement
 
-PARTS = {
+_PARTS = {
     "attention": ("attention_ms",),
     "matrix products": ("products_ms",),
     "norms and GELU": ("norms_ms", "gelu_ms"),
@@ -29,7 +29,7 @@ BODIES = {
 }
 """Bodies in the order of the ideas and what each adds to all above it: those `benchmarks/inside_the_tower.py`
 has and has had."""
-COLOURS = ("#2A7AB8", "#7DB5DE", "#E3A008", "#009E73", "#CC79A7", "#8C8C8C")
+_COLOURS = ("#2A7AB8", "#7DB5DE", "#E3A008", "#009E73", "#CC79A7", "#8C8C8C")
 
 
 def kernels_by_kind(lines: Sequence[Measurement], tokens: int) -> go.Figure:
@@ -59,7 +59,7 @@ def kernels_by_kind(lines: Sequence[Measurement], tokens: int) -> go.Figure:
             marker_color=colour,
             hovertemplate=f"{part} %{{x:.2f}} ms<extra></extra>",
         )
-        for (part, keys), colour in zip(PARTS.items(), COLOURS, strict=True)
+        for (part, keys), colour in zip(_PARTS.items(), _COLOURS, strict=True)
     ]
     totals = [_total(m) for m in found]
     told = _beside(names, totals)

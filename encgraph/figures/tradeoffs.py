@@ -10,7 +10,7 @@ from encgraph.facts import quantile
 from encgraph.figures import template
 from encgraph.records import Route
 from encgraph.results import Memory
-from encgraph.tradeoffs import BreakEven, Gap, Judged
+from encgraph.tradeoffs import BreakEvenGrid, Gap, Judged
 
 RULE_COLOURS = {
     "doubling": template.STRATEGY_COLOURS["doubling"],
@@ -95,7 +95,7 @@ _FASTER = (
 """From eager's side through even to replay's: dark ends, told apart by the colour-blind."""
 
 
-def break_even_map(grid: BreakEven, *, tokens: Sequence[int] = ()) -> go.Figure:
+def break_even_map(grid: BreakEvenGrid, *, tokens: Sequence[int] = ()) -> go.Figure:
     """Eager time over replay time for captured by real tokens; the line is where they are even.
 
     Args:
@@ -128,7 +128,7 @@ def break_even_map(grid: BreakEven, *, tokens: Sequence[int] = ()) -> go.Figure:
     return drawn.update_layout(height=440, showlegend=False)
 
 
-def _shares(grid: BreakEven, tokens: Sequence[int]) -> list[str]:
+def _shares(grid: BreakEvenGrid, tokens: Sequence[int]) -> list[str]:
     """Row labels with the share of requests that fall between the row below and this one."""
     found, below = [], 0
     for row in grid.real_tokens:

@@ -12,7 +12,7 @@ import numpy as np
 
 from encgraph.fitting import ladders, solving
 from encgraph.fitting.posing import Problem
-from encgraph.fitting.solving import Rows
+from encgraph.fitting.solving import SolvedLadders
 from encgraph.records import Plan
 
 TOPS = 32
@@ -29,11 +29,11 @@ class Offer:
     taken_bytes: int
     ms: float
     """Weighted, of the bins that it was solved for."""
-    solved: Rows
+    solved: SolvedLadders
     is_coarse: bool
 
 
-def pack(problem: Problem, starts: Sequence[Rows]) -> None:
+def pack(problem: Problem, starts: Sequence[SolvedLadders]) -> None:
     """Pack the traffic under such plans, as far as the limit has room for them."""
     for offer in _kept(_offers(problem, starts)):
         if problem.affords(offer.plan):
@@ -41,7 +41,7 @@ def pack(problem: Problem, starts: Sequence[Rows]) -> None:
             solving.repacked(problem, plan, shape, len(plan.graphs), top=max(plan.token_budgets))
 
 
-def _offers(problem: Problem, starts: Sequence[Rows]) -> list[Offer]:
+def _offers(problem: Problem, starts: Sequence[SolvedLadders]) -> list[Offer]:
     """The best plan of every number of graphs up to every largest budget, over all shapes."""
     budgets = np.unique(np.concatenate([row.budgets for rows in starts for row in rows.ladders]))
     budgets = budgets[budgets <= problem.top]

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from encgraph.costs import Costs
+from encgraph.intervals import Floats
 from encgraph.packers import lookup
 from encgraph.packers.search import EXACT_ITEMS, edges
 from encgraph.records import DIMENSIONS, Capacity, Item, Plan
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LONGEST, SQUARE = 4, 6

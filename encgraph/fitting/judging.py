@@ -8,7 +8,8 @@ import numpy as np
 from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.fitting import sweep
-from encgraph.fitting.bulk import Batches, Floats
+from encgraph.fitting.bulk import Batches
+from encgraph.intervals import Floats
 from encgraph.records import Item, Plan
 from encgraph.results import Latency, Memory
 
@@ -57,7 +58,7 @@ def judge(
     plan: Plan,
     *,
     costs: Costs,
-    pack: sweep.Rule = "cheapest",
+    pack: sweep.PackingRule = "cheapest",
     weights: Sequence[float] = (),
 ) -> Prediction:
     """Predict a plan on requests; use requests it was not fitted on.
@@ -150,7 +151,11 @@ def predict(
 
 
 def routed(
-    requests: Sequence[Sequence[Item]], plan: Plan, *, costs: Costs, pack: sweep.Rule = "cheapest"
+    requests: Sequence[Sequence[Item]],
+    plan: Plan,
+    *,
+    costs: Costs,
+    pack: sweep.PackingRule = "cheapest",
 ) -> Routed:
     """Say which tokens of each request are replayed, how many rows pad them, and which run eager.
 
@@ -170,7 +175,7 @@ def routed(
 
 
 def route(
-    batches: Batches, outcome: sweep.Outcome, *, plan: Plan, pack: sweep.Rule = "cheapest"
+    batches: Batches, outcome: sweep.Outcome, *, plan: Plan, pack: sweep.PackingRule = "cheapest"
 ) -> Routed:
     """Turn a packed traffic into the routes of its requests' tokens."""
     rows = np.array([*(g.tokens for g in plan.graphs), 0])[outcome.graph]

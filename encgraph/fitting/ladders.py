@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from encgraph.fitting.bulk import Floats, Ints
+from encgraph.fitting.bulk import Ints
+from encgraph.intervals import Floats
 
 CANDIDATES = 128
 """Most candidate budgets a ladder; more are thinned by weight, which costs some exactness."""

@@ -9,8 +9,9 @@ from encgraph import sizes
 from encgraph.costs import Costs
 from encgraph.errors import MOST_BYTES, MOST_GRAPHS, MOST_TOKENS, require, whole
 from encgraph.fitting import sweep
-from encgraph.fitting.bulk import Batches, Floats
+from encgraph.fitting.bulk import Batches
 from encgraph.fitting.shapes import Target
+from encgraph.intervals import Floats
 from encgraph.records import Capacity, Item, Plan
 
 TAIL_WEIGHT = 0.01
@@ -31,7 +32,7 @@ class Limits:
     """One item cap for all budgets and worst-case segments, as vLLM needs."""
     items: int | None = None
     """That one cap; None leaves it to the traffic."""
-    pack: sweep.Rule = "cheapest"
+    pack: sweep.PackingRule = "cheapest"
 
     def __post_init__(self) -> None:
         whole("max_graphs", self.max_graphs, least=0, most=MOST_GRAPHS)

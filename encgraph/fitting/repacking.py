@@ -17,7 +17,7 @@ from encgraph.fitting import affording, shapes, solving
 from encgraph.fitting.judging import Prediction, predict
 from encgraph.fitting.posing import Candidate, Limits, Problem, pose
 from encgraph.fitting.shapes import Shape, Target
-from encgraph.fitting.solving import Rows
+from encgraph.fitting.solving import SolvedLadders
 from encgraph.records import Capacity, Item, Plan
 
 CLOSE_RATIO = 0.005
@@ -89,7 +89,7 @@ def _keep(best: dict[int, Candidate], candidate: Candidate, count: int | None = 
         best[index] = candidate
 
 
-def _fitted(problem: Problem, starts: Sequence[Rows]) -> dict[int, Candidate]:
+def _fitted(problem: Problem, starts: Sequence[SolvedLadders]) -> dict[int, Candidate]:
     """Fit every number of graphs: shapes shortlisted by their bins' price, then packed again."""
     best = dict[int, Candidate]()
     offers: dict[int, list[tuple[float, Plan, Shape]]] = {}

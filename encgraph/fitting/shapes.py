@@ -13,8 +13,9 @@ from encgraph import sizes
 from encgraph.costs import Costs
 from encgraph.errors import check_named
 from encgraph.fitting import bulk, ladders, sweep
-from encgraph.fitting.bulk import Batches, Floats, Ints
+from encgraph.fitting.bulk import Batches, Ints
 from encgraph.fitting.ladders import Given
+from encgraph.intervals import Floats
 from encgraph.records import Capacity, Plan
 from encgraph.results import at_shares
 

@@ -16,7 +16,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SolvedLadders:
     """The ladders of a shape, solved for the bins of an outcome."""
 
     ladders: tuple[Ladder, ...]
@@ -38,7 +38,7 @@ class Rows:
         return ms + self.beyond_ms, self.shape.plan(chosen, self.target)
 
 
-def starts(problem: Problem) -> list[Rows]:
+def starts(problem: Problem) -> list[SolvedLadders]:
     """Every shape worth trying, solved for the bins that it would fill if graphs were free."""
     limits, batches, weights = problem.limits, problem.batches, problem.smoothed
     found = []
@@ -48,7 +48,7 @@ def starts(problem: Problem) -> list[Rows]:
     return found
 
 
-def rows(problem: Problem, outcome: sweep.Outcome, shape: Shape, most: int) -> Rows:
+def rows(problem: Problem, outcome: sweep.Outcome, shape: Shape, most: int) -> SolvedLadders:
     """Solve the ladders of a shape for the bins of an outcome, for up to so many graphs."""
     given, beyond = shape.split(outcome, problem.smoothed, problem.target, problem.costs)
     choosing = problem.limits.pack == "cheapest"
@@ -56,7 +56,7 @@ def rows(problem: Problem, outcome: sweep.Outcome, shape: Shape, most: int) -> R
         ladders.solve(bins, _price(problem, shape, i), most=most, choosing=choosing)
         for i, bins in enumerate(given)
     )
-    return Rows(solved, beyond, shape, problem.target)
+    return SolvedLadders(solved, beyond, shape, problem.target)
 
 
 def _price(problem: Problem, shape: Shape, rung: int) -> Callable[[int], float]:

@@ -13,11 +13,12 @@ import numpy as np
 from encgraph import packing
 from encgraph.costs import Costs
 from encgraph.fitting import bulk
-from encgraph.fitting.bulk import Batches, Floats, Group, Ints, Priced
+from encgraph.fitting.bulk import Batches, Group, Ints, Priced
+from encgraph.intervals import Floats
 from encgraph.packers import lookup
 from encgraph.records import Item, Packing, Plan
 
-Rule = str | Callable[[Sequence[Item], Plan], Packing]
+PackingRule = str | Callable[[Sequence[Item], Plan], Packing]
 """A name in `packing.PACKINGS`, or a function that packs a batch for a plan."""
 
 Part = tuple[Ints, Floats, Ints]
@@ -38,7 +39,7 @@ class Outcome:
     """Their graphs; -1 for an eager run."""
 
 
-def pack(batches: Batches, plan: Plan, *, costs: Costs, rule: Rule = "cheapest") -> Outcome:
+def pack(batches: Batches, plan: Plan, *, costs: Costs, rule: PackingRule = "cheapest") -> Outcome:
     """Pack every distinct batch under a plan."""
     priced = Priced.of(plan, costs)
     parts: list[Part] = []
@@ -68,7 +69,7 @@ def _outcome(parts: Sequence[Part], count: int, priced: Priced) -> Outcome:
     return Outcome(total, batch, loads, graph)
 
 
-def _singly(batches: Batches, rows: Ints, *, plan: Plan, costs: Costs, rule: Rule) -> Part:
+def _singly(batches: Batches, rows: Ints, *, plan: Plan, costs: Costs, rule: PackingRule) -> Part:
     """Pack batches one at a time."""
     if isinstance(rule, str):
         make = packing.packer(plan, costs, rule=rule)

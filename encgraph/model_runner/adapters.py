@@ -21,7 +21,7 @@ DUMMY = 1e-3
 """What the slot holds during capture: no zero, so that no kernel may skip it."""
 
 
-class Slot:
+class AdapterSlot:
     """One adapter of a model, used as the slot that graphs read."""
 
     def __init__(self, model: nn.Module, name: str) -> None:

@@ -30,7 +30,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedAnswer:
     """How long an answer is, and what comes with it."""
 
     new_tokens: int
@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Parts:
+class RunnerParts:
     """What of a runner answers prompts."""
 
     model: Any
@@ -53,7 +53,7 @@ class Parts:
     """Called with what comes next; raises where the runner was shut down meanwhile."""
 
 
-def answer(batch: Sequence[Prompt], parts: Parts, wanted: Wanted) -> list[Completion]:
+def answer(batch: Sequence[Prompt], parts: RunnerParts, wanted: WantedAnswer) -> list[Completion]:
     """Answer a batch that there is room for.
 
     Args:
@@ -97,7 +97,7 @@ def answer(batch: Sequence[Prompt], parts: Parts, wanted: Wanted) -> list[Comple
 class _Answers:
     """Tokens and logits as they come; on the host only where something asks to see them."""
 
-    def __init__(self, *, rows: int, wanted: Wanted, decoder: Decoder) -> None:
+    def __init__(self, *, rows: int, wanted: WantedAnswer, decoder: Decoder) -> None:
         self.rows, self.wanted, self.decoder = rows, wanted, decoder
         self.tokens: list[Tensor] = []
         self.logits: list[Tensor] = []

@@ -23,7 +23,7 @@ from encgraph.capturing import BudgetGraph
 from encgraph.errors import CaptureError
 from encgraph.graphs import Observe
 from encgraph.model_runner import prefilling
-from encgraph.model_runner.facts import NOTHING, PartCapture
+from encgraph.model_runner.facts import NO_MEMORY, PartCapture
 from encgraph.model_runner.keyvalues import KeyValueSlabs
 from encgraph.model_runner.prefilling import Batch
 from encgraph.model_runner.stepping import DecodeStep, Where
@@ -87,7 +87,7 @@ class Decoder:
     def memory(self) -> Memory:
         """Bytes that the graphs hold; keys and values apart, in `slabs.num_bytes`."""
         if not self.graphs:
-            return NOTHING
+            return NO_MEMORY
         parts = [g.memory for g in self.graphs if g.memory is not None]
         return Memory(
             slabs_bytes=sum(t.untyped_storage().nbytes() for t in self._static.values()),

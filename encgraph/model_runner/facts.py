@@ -22,7 +22,7 @@ class Options:
     """Adapter of the model to use as the slot that graphs read; None: no adapters."""
 
 
-NOTHING = Memory(slabs_bytes=0, pool_bytes=0, driver_bytes=0)
+NO_MEMORY = Memory(slabs_bytes=0, pool_bytes=0, driver_bytes=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class PartCapture:
     """Graphs that can be replayed."""
     seconds: float = 0.0
     """Warm-ups and captures, until the device was idle."""
-    memory: Memory = NOTHING
+    memory: Memory = NO_MEMORY
     """What the graphs hold: static tensors, pool and driver apart."""
     skipped: str | None = None
     """Why nothing was tried; None if it was."""

@@ -12,7 +12,7 @@ from encgraph.encoders import registry
 from encgraph.errors import require
 from encgraph.model_runner.text_sizes import TEXT_SIZES, TextSize
 
-ATTENTIONS = ("sdpa", "eager")
+_ATTENTIONS = ("sdpa", "eager")
 """Of the language model: those that take a ready mask."""
 
 
@@ -71,8 +71,8 @@ def check(model: Any) -> None:
     """
     attention = model.model.language_model.config._attn_implementation
     require(
-        attention in ATTENTIONS,
-        f"the language model's attention must be one of {ATTENTIONS}, got {attention!r}; "
+        attention in _ATTENTIONS,
+        f"the language model's attention must be one of {_ATTENTIONS}, got {attention!r}; "
         "load the model with attn_implementation='sdpa'",
     )
     require(not model.training, "the model must be in eval mode; call .eval() on it")

@@ -30,8 +30,8 @@ from encgraph.model_runner import (
     models,
     scatter,
 )
-from encgraph.model_runner.adapters import Slot
-from encgraph.model_runner.answering import Completion, Parts, Wanted
+from encgraph.model_runner.adapters import AdapterSlot
+from encgraph.model_runner.answering import Completion, RunnerParts, WantedAnswer
 from encgraph.model_runner.batches import Laid
 from encgraph.model_runner.cache import EncoderCache
 from encgraph.model_runner.decoding import Decoder
@@ -65,7 +65,7 @@ class ModelRunner(Showing):
     observe: Observe = graphs.unobserved
     decision: Decision = field(init=False)
     cache: EncoderCache | None = field(init=False, default=None)
-    slot: Slot | None = field(init=False, default=None)
+    slot: AdapterSlot | None = field(init=False, default=None)
     encoders: EncoderRunner | None = field(init=False, default=None)
     """None where the tower is not supported and its own forward encodes."""
     decoder: Decoder | None = field(init=False, default=None)
@@ -86,7 +86,7 @@ class ModelRunner(Showing):
         self.gates = replace(given, encoder_supported=given.encoder_supported and wrapped)
         self.decision = gates.decide(self.gates)
         if self.options.slot is not None:
-            self.slot = Slot(self.model, self.options.slot)
+            self.slot = AdapterSlot(self.model, self.options.slot)
         if self.gates.encoder_cache:
             self.cache = EncoderCache(self.options.cache_bytes)
         if self.gates.encoder_supported:
@@ -188,14 +188,14 @@ class ModelRunner(Showing):
             RuntimeError: If the runner was shut down, before or meanwhile.
         """
         require(not self.gates.encoder_only, "encoder-only mode has no decoder; use encode()")
-        wanted = Wanted(new_tokens=new_tokens, stop=frozenset(stop), keep_logits=keep_logits)
+        wanted = WantedAnswer(new_tokens=new_tokens, stop=frozenset(stop), keep_logits=keep_logits)
         with self._request():
             decoder = self.decoder
             assert decoder is not None
             self._check_graphs()
             room = {"rows": decoder.rows, "length": decoder.length}
             batches.check_room(batch, new_tokens=new_tokens, **room)
-            parts = Parts(
+            parts = RunnerParts(
                 model=self.model,
                 decoder=decoder,
                 encode=self._encoded_prompts,

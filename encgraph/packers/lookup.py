@@ -22,7 +22,7 @@ from encgraph.records import (
 Size = tuple[int, int, int, int, int, int, float]
 """Tokens, patches, items, segments, longest segment, frames, square: a `Load` as a tuple."""
 
-NOTHING: Size = (0, 0, 0, 0, 0, 0, 0.0)
+ZERO_SIZE: Size = (0, 0, 0, 0, 0, 0, 0.0)
 """The load of no items."""
 
 

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from math import inf
 
 from encgraph.costs import Costs
-from encgraph.packers.lookup import NOTHING, Lookup, Size, joined, total
+from encgraph.packers.lookup import ZERO_SIZE, Lookup, Size, joined, total
 from encgraph.records import Load, Plan
 
 EXACT_ITEMS = 6
@@ -30,7 +30,7 @@ CONTIGUOUS_ITEMS = 48
 
 Bins = list[tuple[int, list[int]]]
 """Graph index and items of each bin."""
-Found = tuple[float, Bins, list[int]]
+PricedBins = tuple[float, Bins, list[int]]
 """Milliseconds beyond the constant of the batch, bins, items left for eager."""
 
 
@@ -92,7 +92,7 @@ def edges(plan: Plan, prices: Sequence[float]) -> tuple[tuple[float, float], ...
     return tuple(found)
 
 
-def one_step(sizes: Sequence[Size], prices: Prices) -> tuple[Found, bool]:
+def one_step(sizes: Sequence[Size], prices: Prices) -> tuple[PricedBins, bool]:
     """The better of one bin for all and all eager, and whether nothing can beat it."""
     load = total(sizes)
     graph = prices.lookup.find(load)
@@ -107,7 +107,7 @@ def one_step(sizes: Sequence[Size], prices: Prices) -> tuple[Found, bool]:
     return (eager_ms, [], everything), eager_ms <= bound
 
 
-def exact(sizes: Sequence[Size], prices: Prices) -> Found:
+def exact(sizes: Sequence[Size], prices: Prices) -> PricedBins:
     """The optimum over all partitions and all sets of items left for eager."""
     full = (1 << len(sizes)) - 1
     loads, graphs = _subsets(sizes, prices.lookup)
@@ -138,7 +138,7 @@ def _members(mask: int) -> list[int]:
 
 def _subsets(sizes: Sequence[Size], lookup: Lookup) -> tuple[list[Size], list[int]]:
     """Load of every subset and the graph that holds it."""
-    loads, graphs = [NOTHING], [0]
+    loads, graphs = [ZERO_SIZE], [0]
     for i, size in enumerate(sizes):
         for mask in range(1 << i):
             load = joined(loads[mask], size) if mask else size
@@ -165,7 +165,7 @@ def _partitions(graphs: Sequence[int], graph_ms: Sequence[float]) -> tuple[list[
     return best, pick
 
 
-def contiguous(sizes: Sequence[Size], prices: Prices) -> Found:
+def contiguous(sizes: Sequence[Size], prices: Prices) -> PricedBins:
     """The best contiguous partition of items sorted by size, a contiguous run of them eager.
 
     Items that no graph holds are taken out first and always run eager.
@@ -191,7 +191,7 @@ Runs = list[list[tuple[float, int]]]
 def _runs(sizes: Sequence[Size], prices: Prices) -> Runs:
     runs: Runs = []
     for i in range(len(sizes)):
-        load, held = NOTHING, []
+        load, held = ZERO_SIZE, []
         for size in sizes[i:]:
             load = joined(load, size)
             graph = prices.lookup.find(load)
@@ -251,7 +251,7 @@ def _eager_run(
     count = len(sizes)
     best = before[0][count] + (prices.eager_ms(always) if always[2] else 0.0)
     where = (count, count)
-    sums = list(accumulate(sizes, joined, initial=NOTHING))
+    sums = list(accumulate(sizes, joined, initial=ZERO_SIZE))
     floor = prices.costs.eager_floor_ms
     least = floor - prices.load_ms(joined(sums[-1], always))  # of an eager run of any of them
     for i in range(count):

@@ -11,7 +11,7 @@ from encgraph import codec
 from encgraph.encoders.protocol import Encoder
 from encgraph.records import Plan
 
-SAMPLES = 16
+_SAMPLES = 16
 """Values read of each parameter; a difference between them goes unseen."""
 
 
@@ -49,8 +49,8 @@ def weights_digest(module: torch.nn.Module) -> str:
     for name, parameter in module.named_parameters():
         hashed.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
         values = parameter.detach().reshape(-1)
-        step = max(1, len(values) // SAMPLES)
-        sampled.append(values[::step][:SAMPLES].float())
+        step = max(1, len(values) // _SAMPLES)
+        sampled.append(values[::step][:_SAMPLES].float())
     if sampled:
         hashed.update(torch.cat(sampled).cpu().numpy().tobytes())
     return hashed.hexdigest()[:12]

@@ -17,7 +17,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from encgraph import codec
 from encgraph.errors import require
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 CAUSE_CHARACTERS = 2000
 """Of a failure's text; the rank that failed raises from the whole of it."""
 
@@ -91,8 +91,8 @@ class Board:
         )
 
     def hear(
-        self, attempt: Callable[[], tuple[Value, str]], *, about: str
-    ) -> tuple[Value, list[str]]:
+        self, attempt: Callable[[], tuple[_Value, str]], *, about: str
+    ) -> tuple[_Value, list[str]]:
         """Try something on every rank; return its value and what each rank says of it.
 
         Args:
@@ -112,7 +112,7 @@ class Board:
         self._refuse_failures(notices, about, None)
         return value, [notice.said for notice in notices]
 
-    def agree(self, attempt: Callable[[], tuple[Value, str]], *, about: str) -> Value:
+    def agree(self, attempt: Callable[[], tuple[_Value, str]], *, about: str) -> _Value:
         """Try something on every rank; return its value if all succeeded and said the same.
 
         Raises:

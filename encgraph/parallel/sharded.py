@@ -25,10 +25,8 @@ from encgraph.parallel.notices import RankError
 from encgraph.parallel.ranks import Ranks
 from encgraph.records import Item
 from encgraph.results import Memory
-from encgraph.runner import EncoderRunner
+from encgraph.runner import OWNERSHIPS, EncoderRunner
 from encgraph.tabular import Showing
-
-OWNERSHIPS = ("clone_each", "one_copy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,7 +90,7 @@ class ShardedRunner(Showing):
         gathering.named(self.gather)
         require(
             self.ownership in OWNERSHIPS,
-            f"ownership must be one of {OWNERSHIPS}, got {self.ownership!r}",
+            f"ownership must be one of {[*OWNERSHIPS]}, got {self.ownership!r}",
         )
 
     def __enter__(self) -> "ShardedRunner":

@@ -1,6 +1,6 @@
 """Sizes of image encoders: SigLIP, CLIP and DINO at one resolution, SigLIP 2 NaFlex at one length."""
 
-from encgraph.rules import EncoderSize, Setting, TokenRule
+from encgraph.rules import ConfigValue, EncoderSize, TokenRule
 
 TOY = "made for tests and laptops; a toy width"
 
@@ -27,7 +27,7 @@ def tower(  # noqa: PLR0913 - the numbers of one published config
     shape: tuple[int, int, int, int],
     out: int = 0,
     table: int = 0,
-    settings: tuple[tuple[str, Setting], ...] = (),
+    settings: tuple[tuple[str, ConfigValue], ...] = (),
     parameters: int,
     source: str,
 ) -> EncoderSize:

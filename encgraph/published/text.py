@@ -2,7 +2,7 @@
 
 from encgraph.published.images import BASE_SHAPE, LARGE_SHAPE
 from encgraph.records import Modality
-from encgraph.rules import EncoderSize, Setting, TokenRule
+from encgraph.rules import ConfigValue, EncoderSize, TokenRule
 
 TOY_TEXT = "made for tests and laptops; a toy width and vocabulary"
 
@@ -29,7 +29,7 @@ def _text(  # noqa: PLR0913 - the numbers of one published config
     words: int,
     longest: int,
     pooling: str = "cls",
-    settings: tuple[tuple[str, Setting], ...] = (),
+    settings: tuple[tuple[str, ConfigValue], ...] = (),
     parameters: int,
     source: str,
 ) -> EncoderSize:

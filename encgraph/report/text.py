@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NewType
 
+from encgraph import tabular
+
 Html = NewType("Html", str)
 
-TIMES = "\N{MULTIPLICATION SIGN}"
-_MIB = 2**20
-_NUMBER = re.compile(rf"[\d.,]+(%|{TIMES}| ms| MiB)?|as above|unused")
+_NUMBER = re.compile(rf"[\d.,]+(%|{tabular.TIMES}| ms| MiB)?|as above|unused")
 
 _UNIT = re.compile(r"(\d) (ms|s|MiB)\b")
 
@@ -105,7 +105,7 @@ def mib(num_bytes: int) -> str:
     >>> mib(3 * 2**19), mib(2**31)
     ('1.5 MiB', '2,048 MiB')
     """
-    value = num_bytes / _MIB
+    value = num_bytes / tabular.MIB
     return f"{value:,.{1 if value < 10 else 0}f} MiB"
 
 
@@ -122,7 +122,7 @@ def percent(ratio: float) -> str:
 
 def factor(value: float) -> str:
     """A ratio of two times, such as a speedup."""
-    return f"{value:.2f}{TIMES}"
+    return f"{value:.2f}{tabular.TIMES}"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

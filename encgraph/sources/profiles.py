@@ -19,7 +19,7 @@ from encgraph.errors import MOST_REQUESTS, require, whole
 from encgraph.records import Item, Modality
 from encgraph.sizes import Grid, TokenRule
 
-NAMES = ("servegen", "coco", "receipts", "catalogue", "phone", "mix")
+PROFILE_NAMES = ("servegen", "coco", "receipts", "catalogue", "phone", "mix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +93,16 @@ def load(name: str, *, root: Path | None = None) -> Profile:
     """Read a built-in profile.
 
     Args:
-        name: One of `NAMES`.
+        name: One of `PROFILE_NAMES`.
         root: Folder that holds `traffic/`; the package's own data unless given.
 
     Raises:
         ValueError: If there is none of that name; suggests the nearest.
     """
-    if name not in NAMES:
-        near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.4)
+    if name not in PROFILE_NAMES:
+        near = get_close_matches(name.lower(), PROFILE_NAMES, n=1, cutoff=0.4)
         hint = f"; did you mean {'builtin:' + near[0]!r}" if near else ""
-        known = ", ".join(f"builtin:{one}" for one in NAMES)
+        known = ", ".join(f"builtin:{one}" for one in PROFILE_NAMES)
         raise ValueError(f"profile must be one of {known}, got {'builtin:' + name!r}{hint}")
     path = (datadir.root() if root is None else root) / "traffic" / f"{name}.json"
     require(path.is_file(), f"profile {name!r} needs {str(path)!r}, which is missing; reinstall")
@@ -116,7 +116,7 @@ def draw(
     """Draw requests from a built-in profile; the same seed gives the same requests.
 
     Args:
-        name: One of `NAMES`.
+        name: One of `PROFILE_NAMES`.
         rule: The processor's token rule.
         count: Requests to draw.
         seed: Seed of the draw.

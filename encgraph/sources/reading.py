@@ -20,7 +20,7 @@ from encgraph.sources.tables import Table, TableRow
 
 URL_CHARS = 60
 """What is shown of the place of an image; a data URI may have millions of characters."""
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
+ProgressBar = Callable[[Iterable[Any]], Iterable[Any]]
 """Wraps what is read one by one, as `tqdm` does."""
 
 
@@ -122,7 +122,7 @@ def no_images(source: str, size: EncoderSize) -> str:
     )
 
 
-def from_folder(folder: Path, size: EncoderSize, progress: Progress) -> Found:
+def from_folder(folder: Path, size: EncoderSize, progress: ProgressBar) -> Found:
     """Read image headers below a folder, one request an image; hidden files are left out."""
     gathered = _Gathered()
     hidden: list[Path] = []
@@ -138,7 +138,7 @@ def from_folder(folder: Path, size: EncoderSize, progress: Progress) -> Found:
     return gathered.found(notes)
 
 
-def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
+def from_table(path: Path, size: EncoderSize, progress: ProgressBar) -> Found:
     """Read a CSV of sides or tokens; what the processor refuses is skipped with its request.
 
     Of a table that has both, sides count for images and tokens for texts and audio; a note says so.
@@ -160,7 +160,7 @@ def from_table(path: Path, size: EncoderSize, progress: Progress) -> Found:
     return replace(found, notes=(*_table_notes(table, asked, found, size), *found.notes))
 
 
-def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
+def from_chats(path: Path, size: EncoderSize, progress: ProgressBar) -> Found:
     """Read the images of chat requests; files must lie below the folder of the JSON lines.
 
     A request is left out if an image of it cannot be read or it has a clip, since neither its batch nor
@@ -192,7 +192,7 @@ def from_chats(path: Path, size: EncoderSize, progress: Progress) -> Found:
     return gathered.found([note for note, count in notes.items() if count])
 
 
-def from_request_list(path: Path, size: EncoderSize, progress: Progress) -> Found:
+def from_request_list(path: Path, size: EncoderSize, progress: ProgressBar) -> Found:
     """Read a JSON request list of patch grids."""
     listed = requestlists.read(path, size.rule)
     return Found(

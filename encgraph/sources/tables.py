@@ -13,7 +13,7 @@ from encgraph.errors import MOST, require
 WHOLE = re.compile(r"\+?0*(\d+)(\.0*)?")
 """Whole numbers, also as pandas writes them into a column with gaps."""
 SIDES = ("width", "height")
-TOKENS = "tokens"
+_TOKENS = "tokens"
 Form = Literal["sides", "tokens"]
 
 
@@ -71,7 +71,7 @@ def _table(reader: Any, prefer: Form) -> Table:
     header = [name.strip().lower() for name in next(reader, [])]
     require(any(header), "the file is empty; give a header such as width,height and rows")
     _check_columns(header)
-    by_form: dict[Form, tuple[str, ...]] = {"sides": (*SIDES, "frames"), "tokens": (TOKENS,)}
+    by_form: dict[Form, tuple[str, ...]] = {"sides": (*SIDES, "frames"), "tokens": (_TOKENS,)}
     there = {form: tuple(n for n in names if n in header) for form, names in by_form.items()}
     form: Form = prefer if there[prefer] else "tokens" if there["tokens"] else "sides"
     unread = tuple(name for other, names in there.items() if other != form for name in names)
@@ -99,7 +99,7 @@ def _check_columns(header: list[str]) -> None:
         other = (set(SIDES) - sides).pop()
         raise ValueError(f"column {other!r} is missing, got {','.join(header)!r}")
     require(
-        bool(sides) or TOKENS in header,
+        bool(sides) or _TOKENS in header,
         f"columns must be width,height or tokens, got {','.join(header)!r}",
     )
     require(bool(sides) or "frames" not in header, "column 'frames' needs 'width' and 'height'")
@@ -111,7 +111,7 @@ def _row(cells: Mapping[str, str], header: list[str], line: int) -> TableRow:
     request = _text(cells, "request", line) if "request" in header else str(line)
     arrival_s = _seconds(cells, line) if "arrival_s" in header else None
     if "width" not in header:
-        tokens = _whole(cells, TOKENS, line)
+        tokens = _whole(cells, _TOKENS, line)
         return TableRow(line=line, request=request, tokens=tokens, arrival_s=arrival_s)
     return TableRow(
         line=line,

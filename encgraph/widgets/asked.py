@@ -10,7 +10,7 @@ from encgraph.traffic import Traffic
 
 MOST_OF_A_REQUEST = 1_000
 """Most items of a request whose packings are explored; time grows faster than they do."""
-LARGE = 64
+_LARGE = 64
 """Requests of more items are packed by a search that takes a few hundred microseconds an item."""
 MOST_OF_LARGE = 20_000
 """Most items of all such requests together: some five seconds until an explorer comes up."""
@@ -26,7 +26,7 @@ def traffic(given: Traffic) -> None:
     require(
         bool(given.requests), f"traffic {name!r} has no requests; read a source that holds some"
     )
-    large = [len(items) for items in given.requests if len(items) > LARGE]
+    large = [len(items) for items in given.requests if len(items) > _LARGE]
     most = max(large, default=0)
     require(
         most <= MOST_OF_A_REQUEST,
@@ -35,7 +35,7 @@ def traffic(given: Traffic) -> None:
     )
     require(
         sum(large) <= MOST_OF_LARGE,
-        f"requests of more than {LARGE} items must have at most {MOST_OF_LARGE:,} in all to be "
+        f"requests of more than {_LARGE} items must have at most {MOST_OF_LARGE:,} in all to be "
         f"explored, got {sum(large):,} in traffic {name!r}; explore some of its requests",
     )
 

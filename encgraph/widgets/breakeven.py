@@ -19,11 +19,11 @@ from encgraph.records import Plan, Route
 from encgraph.results import Latency
 from encgraph.traffic import Traffic
 from encgraph.widgets import fastest, panels
-from encgraph.widgets.cases import Case, Judged
+from encgraph.widgets.cases import Case, PlanEffect
 from encgraph.widgets.fastest import CHOICES
 from encgraph.widgets.plots import Plot, Sketch, Values
 
-COLOURS = ("#8AB6D8", "#F0CB77", "#C1C1C1")
+_COLOURS = ("#8AB6D8", "#F0CB77", "#C1C1C1")
 """Opaque, since a legend of a map has no opacity; light, so that dots stand out."""
 COMPILED = "this plan, compiled"
 _MARGIN = {"t": 76}
@@ -182,7 +182,7 @@ def _arithmetic_ms(case: Case) -> Any:
 
 
 def _map(tokens: Any) -> Sketch:
-    scale = [[at, COLOURS[n]] for n in range(3) for at in (n / 3, (n + 1) / 3)]
+    scale = [[at, _COLOURS[n]] for n in range(3) for at in (n / 3, (n + 1) / 3)]
     heat = go.Heatmap(
         uid="map",
         x=tokens.tolist(),
@@ -221,7 +221,7 @@ _DOTS = go.Scatter(
 )
 
 
-def _laid(judged: Judged) -> Values:
+def _laid(judged: PlanEffect) -> Values:
     """One dot for each size of replay, larger where it occurs more often."""
     counted: dict[tuple[int, int], float] = {}
     for real, budget, often in judged.replays:

@@ -5,19 +5,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from encgraph import budgets, sizes
+from encgraph import budgets, export, sizes
 from encgraph.budgets import Fit, Limits, Prediction, Target
 from encgraph.costs import Costs
 from encgraph.fitting import judging, sweep
-from encgraph.fitting.bulk import Batches, Floats
+from encgraph.fitting.bulk import Batches
+from encgraph.intervals import Floats
 from encgraph.packers import lookup
-from encgraph.records import Capacity, Item, Plan
-from encgraph.traffic import Traffic, parted
+from encgraph.records import Capacity, Plan
+from encgraph.traffic import Requests, Traffic, parted
 from encgraph.widgets import asked
 
-VLLM_LARGEST = 8192
-"""Largest budget that vLLM infers under its default limit on batched tokens."""
-Requests = Sequence[Sequence[Item]]
 _MOST_KNOWN = 64
 
 
@@ -38,7 +36,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Judged:
+class PlanEffect:
     """What a plan does with one side, request by request."""
 
     prediction: Prediction
@@ -65,8 +63,8 @@ class Case:
     fit: Fit
     doubling: Plan
     """The budgets that vLLM infers."""
-    _known: dict[tuple[Plan, str, bool], Judged] = field(default_factory=dict, init=False)
-    _kept: dict[tuple[Plan, str, bool], Judged] = field(default_factory=dict, init=False)
+    _known: dict[tuple[Plan, str, bool], PlanEffect] = field(default_factory=dict, init=False)
+    _kept: dict[tuple[Plan, str, bool], PlanEffect] = field(default_factory=dict, init=False)
     """What was judged ahead: plans set by hand never push it out."""
 
     @classmethod
@@ -105,7 +103,9 @@ class Case:
         for plan, rule in (*asked, (self.doubling, "ascending"), (self.off, "ascending")):
             self._kept[plan, str(rule), False] = self.judged(plan, pack=rule)
 
-    def judged(self, plan: Plan, *, pack: sweep.Rule = "", fit_on: bool = False) -> Judged:
+    def judged(
+        self, plan: Plan, *, pack: sweep.PackingRule = "", fit_on: bool = False
+    ) -> PlanEffect:
         """Judge a plan on the held-out requests, or on those it was fitted on."""
         rule = pack or self.limits.pack
         key = (plan, str(rule), fit_on)
@@ -117,7 +117,7 @@ class Case:
             self._known[key] = found
         return found
 
-    def _judged(self, plan: Plan, rule: sweep.Rule, side: Side) -> Judged:
+    def _judged(self, plan: Plan, rule: sweep.PackingRule, side: Side) -> PlanEffect:
         # Ascending is vLLM's rule, and vLLM's graphs share no buffers.
         costs = self.costs.with_private_slabs() if rule == "ascending" else self.costs
         outcome = sweep.pack(side.batches, plan, costs=costs, rule=rule)
@@ -127,7 +127,7 @@ class Case:
         rows = np.array([*(g.tokens for g in plan.graphs), 0])[outcome.graph]
         real, replayed = outcome.loads[0], outcome.graph >= 0
         often = side.batches.weights(every)[outcome.batch]
-        return Judged(
+        return PlanEffect(
             prediction=prediction,
             padding=np.array(routed.padding, float),
             eager=np.array(routed.eager, float),
@@ -137,7 +137,7 @@ class Case:
             ),
         )
 
-    def fitted_ms(self, plan: Plan, pack: sweep.Rule = "") -> float:
+    def fitted_ms(self, plan: Plan, pack: sweep.PackingRule = "") -> float:
         """Mean milliseconds of a plan on the requests it was fitted on."""
         for choice in self.fit.frontier:
             if choice.plan is plan:
@@ -186,5 +186,5 @@ def _exact_ms(items: Sequence[lookup.Size], costs: Costs) -> float:
 def _doubling(target: Target) -> Plan:
     rule = target.size.rule
     smallest = max(1, rule.min_pixels // rule.factor**2)
-    largest = max(smallest, VLLM_LARGEST)
+    largest = max(smallest, export.VLLM_LARGEST)
     return budgets.doubling(smallest, largest, target=target, items=smallest)

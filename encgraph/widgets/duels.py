@@ -19,9 +19,9 @@ from encgraph.records import Bin, Item, Load, Packing, Plan
 from encgraph.report.text import plural
 from encgraph.widgets import asked, panels
 
-MOST_ITEMS = 32
+_MOST_ITEMS = 32
 """Above so many items a step is too small to follow."""
-RULES = ("ascending", "first_fit_decreasing", "cheapest")
+_RULES = ("ascending", "first_fit_decreasing", "cheapest")
 TITLES = {
     "ascending": "ascending with defer (vLLM's rule)",
     "first_fit_decreasing": "first fit decreasing",
@@ -143,7 +143,7 @@ class Lanes(anywidget.AnyWidget):
     """Draws the bins of each rule after a step; runs without the kernel."""
 
     _esm = Path(__file__).with_name("lanes.js").read_text(encoding="utf-8")
-    _css = panels.CSS + Path(__file__).with_name("lanes.css").read_text(encoding="utf-8")
+    _css = panels.PANEL_CSS + Path(__file__).with_name("lanes.css").read_text(encoding="utf-8")
     lanes: traitlets.List[Any] = traitlets.List().tag(sync=True)
     """Of each rule its title and its frames, as plain values."""
     step = traitlets.Int(0).tag(sync=True)
@@ -209,8 +209,8 @@ class PackingDuel(panels.Panel):
         super().close()
 
     def _show(self, _: Any = None) -> None:
-        batch = self.batches[self.batch.value - 1][:MOST_ITEMS]
-        self.found = {rule: frames(batch, self.plan, self.costs, rule) for rule in RULES}
+        batch = self.batches[self.batch.value - 1][:_MOST_ITEMS]
+        self.found = {rule: frames(batch, self.plan, self.costs, rule) for rule in _RULES}
         steps = len(batch)
         self.play.max = self.step.max = steps
         self.step.disabled = False

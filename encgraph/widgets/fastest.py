@@ -7,7 +7,7 @@ import numpy as np
 
 from encgraph import sizes
 from encgraph.fitting import bulk
-from encgraph.fitting.bulk import Floats
+from encgraph.intervals import Floats
 from encgraph.widgets.cases import Case
 
 CHOICES = ("replay", "split", "eager")

@@ -17,7 +17,7 @@ from encgraph.sizes import EncoderSize
 from encgraph.traffic import Traffic
 from encgraph.widgets import asked, panels
 from encgraph.widgets.breakeven import BreakEven
-from encgraph.widgets.cases import VLLM_LARGEST, Case
+from encgraph.widgets.cases import Case
 from encgraph.widgets.duels import PackingDuel
 from encgraph.widgets.ruler import BudgetRuler
 from encgraph.widgets.shards import Sharding
@@ -97,7 +97,7 @@ class Explorer(panels.Panel):
             limits = Limits(
                 max_graphs=limits.max_graphs,
                 max_bytes=limits.max_bytes,
-                largest=VLLM_LARGEST,
+                largest=export.VLLM_LARGEST,
                 one_cap=True,
                 pack="ascending",
             )

@@ -11,8 +11,7 @@ import traitlets
 from encgraph.costs import Costs
 
 WIDE = {"width": "100%"}
-MIB = 2**20
-CSS = Path(__file__).with_name("panel.css").read_text(encoding="utf-8")
+PANEL_CSS = Path(__file__).with_name("panel.css").read_text(encoding="utf-8")
 """Style of every explorer; travels with its drawings."""
 _CELL = "padding:2px 12px 2px 0;text-align:"
 _WRAPS = {"td": "nowrap", "th": "normal"}

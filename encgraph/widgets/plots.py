@@ -54,7 +54,7 @@ class Plot(anywidget.AnyWidget):
     """A plotly figure; with `tokens`, handles over its first x axis that can be dragged."""
 
     _esm = Path(__file__).with_name("plot.js").read_text(encoding="utf-8")
-    _css = panels.CSS + Path(__file__).with_name("plot.css").read_text(encoding="utf-8")
+    _css = panels.PANEL_CSS + Path(__file__).with_name("plot.css").read_text(encoding="utf-8")
     drawn = traitlets.Unicode("").tag(sync=True)
     """JSON of the figure."""
     label = traitlets.Unicode("").tag(sync=True)

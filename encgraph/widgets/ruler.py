@@ -12,12 +12,12 @@ from plotly.subplots import make_subplots
 from encgraph.budgets import Limits, Prediction
 from encgraph.costs import Costs
 from encgraph.figures import template
-from encgraph.fitting.bulk import Floats
+from encgraph.intervals import Floats
 from encgraph.records import Plan, Route
 from encgraph.report.text import plural
 from encgraph.traffic import Traffic
 from encgraph.widgets import panels, verdicts
-from encgraph.widgets.cases import Case, Judged
+from encgraph.widgets.cases import Case, PlanEffect
 from encgraph.widgets.plots import Plot, Sketch, Values
 
 BELOW = ("share of rows computed", "rows computed")
@@ -100,7 +100,7 @@ class BudgetRuler(panels.Panel):
             self._settling = False
         self._show(plan)
 
-    def _optimum(self, plan: Plan, judged: Judged) -> list[str]:
+    def _optimum(self, plan: Plan, judged: PlanEffect) -> list[str]:
         """The row of the best plan for the number chosen, which is judged once."""
         count = self.count.value
         if count not in self._optima:
@@ -165,7 +165,7 @@ def sketch(case: Case, *, shares: bool = True) -> Sketch:
     if shares:
         drawn.update_yaxes(range=[0, 1], tickformat=".0%", row=2, col=1)
     drawn.update_layout(
-        template=template.ENCGRAPH,
+        template=template.TEMPLATE,
         barmode="stack",
         bargap=0,
         height=470,
@@ -178,7 +178,9 @@ def sketch(case: Case, *, shares: bool = True) -> Sketch:
     return Sketch(drawn)
 
 
-def _heights(tokens: Floats, edges: Floats, judged: Judged, *, shares: bool) -> dict[str, Values]:
+def _heights(
+    tokens: Floats, edges: Floats, judged: PlanEffect, *, shares: bool
+) -> dict[str, Values]:
     """Bars of each trace over the ranges between edges."""
     real, padding, eager = tokens - judged.eager, judged.padding, judged.eager
     requests, *rows = _sums(tokens, edges, np.ones_like(tokens), real, padding, eager)

@@ -7,7 +7,7 @@ from typing import Any
 import ipywidgets
 import plotly.graph_objects as go
 
-from encgraph import balance
+from encgraph import balance, tabular
 from encgraph import sharding as simulating
 from encgraph.costs import Costs
 from encgraph.errors import require
@@ -17,16 +17,16 @@ from encgraph.records import Item, Route
 from encgraph.report.text import plural
 from encgraph.sharding import Burst, Simulated
 from encgraph.sizes import EncoderSize
+from encgraph.traffic import Requests
 from encgraph.widgets import asked, panels
 from encgraph.widgets.plots import Plot, Sketch, Values
 
-Requests = Sequence[Sequence[Item]]
-GROUPS = {"one request": 0, "8 items": 8, "32 items": 32}
+_GROUPS = {"one request": 0, "8 items": 8, "32 items": 32}
 """How many items a burst has, by what the control says; 0 keeps requests as they are."""
 MOST_RANKS = 16
 MOST_ITEMS = 1_000
 """Items simulated at most; of more, bursts at even steps stand for all."""
-COLUMNS = (
+_COLUMNS = (
     "predicted", "makespan, ms", "lower bound, ms", "over the bound", "idle",
     "speed over one rank", "gather padded, MiB", "gather uneven, MiB",
 )  # fmt: skip
@@ -65,7 +65,7 @@ class Sharding(panels.Panel):
         most = sum(map(len, self.requests))
         self.group = panels.dropdown(
             "a burst is",
-            tuple(name for name, items in GROUPS.items() if items <= most),
+            tuple(name for name, items in _GROUPS.items() if items <= most),
             tip="items that are shared at once",
         )
         self.burst = panels.slider("burst", value=1, low=1, high=2, tip="whose ranks are drawn")
@@ -85,7 +85,7 @@ class Sharding(panels.Panel):
         self._grouped()
 
     def _grouped(self, _: Any = None) -> None:
-        items = GROUPS[self.group.value]
+        items = _GROUPS[self.group.value]
         whole = simulating.bursts_of(self.requests, items) if items else self.requests
         self.bursts, self._kept = sampled(whole)
         with self.burst.hold_trait_notifications():
@@ -113,7 +113,7 @@ class Sharding(panels.Panel):
         rows = [_row_of_burst(self.looked, one)]
         if len(self.bursts) > 1:
             rows.append(_row_of_all(self.simulated, len(self.bursts)))
-        self.table.value = panels.table(COLUMNS, rows)
+        self.table.value = panels.table(_COLUMNS, rows)
         self.note.value = panels.note(
             f"{self._kept}; gathers summed over all ranks; {panels.priced(self.costs)}"
         )
@@ -146,8 +146,8 @@ def _row_of_burst(looked: Burst, one_rank_ms: float) -> list[str]:
         *_row("this burst", looked.makespan_ms, looked.over_bound_ratio),
         f"{looked.idle_ratio:.0%}",
         f"{one_rank_ms / looked.makespan_ms:.2f}",
-        f"{gather.padded_bytes / panels.MIB:,.2f}",
-        f"{gather.uneven_bytes / panels.MIB:,.2f}",
+        f"{gather.padded_bytes / tabular.MIB:,.2f}",
+        f"{gather.uneven_bytes / tabular.MIB:,.2f}",
     ]
 
 
@@ -157,8 +157,8 @@ def _row_of_all(simulated: Simulated, count: int) -> list[str]:
         *_row(f"mean of {count:,} bursts", mean, simulated.over_bound_ratio),
         f"{simulated.idle_ratio:.0%}",
         f"{simulated.speedup:.2f}",
-        f"{simulated.padded_bytes / count / panels.MIB:,.2f}",
-        f"{simulated.uneven_bytes / count / panels.MIB:,.2f}",
+        f"{simulated.padded_bytes / count / tabular.MIB:,.2f}",
+        f"{simulated.uneven_bytes / count / tabular.MIB:,.2f}",
     ]
 
 

@@ -22,7 +22,7 @@ STATES = (
     "live but wrong",
     "live but NaN",
 )
-COLOURS = ("#D9D9D9", "#7DB5DE", "#F0C75E", "#6A51A3", "#D9541A", "#E7298A")
+_COLOURS = ("#D9D9D9", "#7DB5DE", "#F0C75E", "#6A51A3", "#D9541A", "#E7298A")
 _SWITCHES = {
     "zeroing": ("zero padding pixels", "off: the large batch's pixels stay behind the small one's"),
     "offsets": ("pad segment offsets", "off: unused offsets keep what the large batch wrote"),
@@ -123,7 +123,7 @@ def drawing(look: "Look") -> go.Figure:
     beside = [look.held[i] if i < len(look.held) else None for i in rows]
     cells = [[*look.states[i], beside[i]] for i in rows]
     top = len(STATES)
-    scale = [[at, COLOURS[n]] for n in range(top) for at in (n / top, (n + 1) / top)]
+    scale = [[at, _COLOURS[n]] for n in range(top) for at in (n / top, (n + 1) / top)]
     heat = go.Heatmap(
         uid="states",
         x=[*look.layers, "held by the first caller"],

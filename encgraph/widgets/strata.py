@@ -7,7 +7,7 @@ from typing import Any
 import ipywidgets
 import plotly.graph_objects as go
 
-from encgraph import readings
+from encgraph import readings, tabular
 from encgraph.costs import Costs
 from encgraph.figures import curves, template
 from encgraph.fitting import judging
@@ -15,10 +15,9 @@ from encgraph.records import Capacity, Plan, Route
 from encgraph.report.text import plural
 from encgraph.results import Measurement, Memory
 from encgraph.widgets import panels
-from encgraph.widgets.panels import MIB
 from encgraph.widgets.plots import Plot, Sketch, Values
 
-PARTS = ("slabs", "pool", "driver")
+_PARTS = ("slabs", "pool", "driver")
 MOST_BARS = 32
 
 
@@ -79,14 +78,14 @@ class MemoryStrata(panels.Panel):
         shared = added(self.plan, self.costs, sharing=True)
         private = added(self.plan, self.costs, sharing=False)
         self.held = shared if self.sharing.value else private
-        total = sum(m.total_bytes for m in self.held) / MIB
+        total = sum(m.total_bytes for m in self.held) / tabular.MIB
         self.plot.fill(
             sketch(),
             f"Stacked bars of {len(self.held)} graphs, {total:,.0f} MiB in all",
             traces=_heights(self.plan, self.held, private),
         )
         rows = [_row("shared", shared), _row("each graph its own", private)]
-        columns = ("predicted, MiB", *PARTS, "in all")
+        columns = ("predicted, MiB", *_PARTS, "in all")
         self.table.value = panels.table(columns, rows)
         offered = _offered(self.captures, self.plan)
         if offered != self.check.options:
@@ -137,7 +136,7 @@ def _only(plan: Plan, index: int) -> Plan:
 
 
 def _row(name: str, held: Sequence[Memory]) -> list[str]:
-    parts = [sum(_part(m, part) for m in held) for part in PARTS]
+    parts = [sum(_part(m, part) for m in held) for part in _PARTS]
     return [name, *(f"{n:,.0f}" for n in parts), f"{sum(parts):,.0f}"]
 
 
@@ -147,11 +146,11 @@ def _part(memory: Memory, part: str) -> float:
         "pool": memory.pool_bytes,
         "driver": memory.driver_bytes,
     }
-    return held[part] / MIB
+    return held[part] / tabular.MIB
 
 
 def _name(graph: Capacity) -> str:
-    return f"{graph.tokens:,} {template.TIMES}{graph.items}"
+    return f"{graph.tokens:,} {tabular.TIMES}{graph.items}"
 
 
 @cache
@@ -167,9 +166,9 @@ def sketch() -> Sketch:
         },
         hovertemplate="%{x}: %{y:,.0f} MiB not taken<extra></extra>",
     )
-    bars = [_bar(part) for part in PARTS]
+    bars = [_bar(part) for part in _PARTS]
     drawn = template.figure(
-        *bars, outline, x=f"graph: token budget {template.TIMES} items", y="device memory, MiB"
+        *bars, outline, x=f"graph: token budget {tabular.TIMES} items", y="device memory, MiB"
     )
     drawn.update_xaxes(type="category").update_yaxes(rangemode="tozero")
     return Sketch(drawn.update_layout(barmode="stack", uirevision="kept", margin={"t": 60}))
@@ -179,8 +178,8 @@ def _heights(plan: Plan, held: Sequence[Memory], private: Sequence[Memory]) -> d
     """Bars of the largest graphs, by part."""
     kept = range(len(held))[-MOST_BARS:]
     names = [_name(plan.graphs[i]) for i in kept]
-    spared = [(private[i].total_bytes - held[i].total_bytes) / MIB for i in kept]
-    parts = {part: [_part(held[i], part) for i in kept] for part in PARTS}
+    spared = [(private[i].total_bytes - held[i].total_bytes) / tabular.MIB for i in kept]
+    parts = {part: [_part(held[i], part) for i in kept] for part in _PARTS}
     return {uid: {"x": names, "y": y} for uid, y in {**parts, "spared": spared}.items()}
 
 
@@ -216,4 +215,4 @@ def _compared(captured: Measurement, costs: Costs, name: str) -> str:
     rows = [_row("predicted", [predicted]), _row("measured", [captured.memory])]
     off = predicted.total_bytes / max(1, captured.memory.total_bytes) - 1
     rows.append(["predicted over measured", "", "", "", f"{off:+.1%}"])
-    return panels.table((f"{name}, alone, MiB", *PARTS, "in all"), rows)
+    return panels.table((f"{name}, alone, MiB", *_PARTS, "in all"), rows)

@@ -21,7 +21,7 @@ from encgraph.widgets.plots import Plot
 _PATTERNS = {Route.REPLAY: "", Route.FALLBACK: "x", Route.EAGER: "/", Route.CAPTURE: "."}
 
 
-COLUMNS = ("step", "items", "real tokens", "budget", "fill", "why eager", "kernels", "time, ms")
+_COLUMNS = ("step", "items", "real tokens", "budget", "fill", "why eager", "kernels", "time, ms")
 MOST_STEPS = 100
 """Steps drawn and listed for a batch, the first ones; the total counts all of them."""
 MOST_KERNELS = 2000
@@ -121,7 +121,7 @@ class Timeline(panels.Panel):
             cut = f"the first {MOST_STEPS} of {took}: {_total_ms(shown):.2f} ms of them"
         self.plot.draw(drawing(shown), cut or took)
         rows = [_row(n, p) for n, p in enumerate(shown, 1)]
-        self.table.value = panels.table(COLUMNS, rows, caption=cut)
+        self.table.value = panels.table(_COLUMNS, rows, caption=cut)
         self.modules.value = _by_module([k for p in batch for k in p.kernels])
 
     def tables(self) -> list[str]:

@@ -1,9 +1,10 @@
 """What budgets are predicted to give, in words and rows, beside doubling and eager."""
 
+from encgraph import tabular
 from encgraph.records import Plan
 from encgraph.results import Latency
 from encgraph.widgets import panels
-from encgraph.widgets.cases import Case, Judged
+from encgraph.widgets.cases import Case, PlanEffect
 
 COLUMNS = (
     "predicted for a request", "graphs", "mean fitted on, ms", "mean held out, ms",
@@ -11,7 +12,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def verdict(case: Case, judged: Judged) -> str:
+def verdict(case: Case, judged: PlanEffect) -> str:
     """What the budgets give beside doubling and eager, and whether their tail is worse than eager's."""
     mine = judged.prediction.latency
     doubling, eager = (
@@ -40,7 +41,7 @@ def others(case: Case) -> list[list[str]]:
     ]
 
 
-def row(name: str, plan: Plan, judged: Judged | None, case: Case, pack: str = "") -> list[str]:
+def row(name: str, plan: Plan, judged: PlanEffect | None, case: Case, pack: str = "") -> list[str]:
     """A plan's row under `COLUMNS`; no p99 where there are too few requests for one."""
     held = (judged or case.judged(plan, pack=pack)).prediction
     tail_ms = held.latency.tail_ms
@@ -53,11 +54,11 @@ def row(name: str, plan: Plan, judged: Judged | None, case: Case, pack: str = ""
         f"{held.latency.worst_ms:.2f}",
         f"{held.padding_ratio:.1%}",
         f"{held.replay_rate:.0%}",
-        f"{held.memory.total_bytes / panels.MIB:,.0f}",
+        f"{held.memory.total_bytes / tabular.MIB:,.0f}",
     ]
 
 
-def note(case: Case, judged: Judged) -> str:
+def note(case: Case, judged: PlanEffect) -> str:
     """On what the rows were judged, why there may be no p99, and where costs come from."""
     said = (case.how, judged.prediction.latency.tail_note, panels.priced(case.costs))
     return "; ".join(filter(None, said))

@@ -9,10 +9,10 @@ import pytest
 from lab import WAIT_MS, Open
 from playwright.sync_api import Locator, Page, expect
 
-from encgraph import balance, budgets, cards, sizes, traffic
+from encgraph import balance, budgets, cards, sizes, tabular, traffic
 from encgraph.budgets import Limits, Target
 from encgraph.records import Item
-from encgraph.widgets import breakeven, panels, ruler, strata
+from encgraph.widgets import breakeven, ruler, strata
 from encgraph.widgets.cases import Case
 
 expect.set_options(timeout=WAIT_MS)
@@ -129,9 +129,9 @@ def break_even_takes_another_strategy(view: Locator, case: Case) -> None:
 
 def strata_stop_sharing(view: Locator) -> None:
     shared, private = (strata.added(PLAN, COSTS, sharing=on) for on in (True, False))
-    draws(view, "pool", [m.pool_bytes / panels.MIB for m in shared])
+    draws(view, "pool", [m.pool_bytes / tabular.MIB for m in shared])
     view.get_by_label("share one slab and one pool").uncheck()
-    draws(view, "pool", [m.pool_bytes / panels.MIB for m in private])
+    draws(view, "pool", [m.pool_bytes / tabular.MIB for m in private])
 
 
 def sharding_takes_another_rule(view: Locator) -> None:
