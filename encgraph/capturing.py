@@ -6,37 +6,29 @@ driver takes for a graph is not confused with libraries that load on first use.
 
 import gc
 import re
+import threading
 import time
 import traceback
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
-from encgraph import ambient, broken, memory
+from encgraph import ambient, memory, streams
 from encgraph.attention import measured
 from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput
 from encgraph.errors import CaptureError, require
 from encgraph.records import Capacity
 from encgraph.results import Memory
+from encgraph.streams import Home
 
 BACKENDS = ("cuda", "reference")
 SLABS = ("shared", "private")
 _WARMUPS = 2
 """Eager runs before a capture: the first may compile or load libraries, the second must not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
-class Home:
-    """The pool and the stream that graphs are captured into; the allocator reuses blocks of one
-    stream only, so they go together."""
-
-    pool: memory.Pool
-    stream: torch.cuda.Stream
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -110,21 +102,8 @@ def _settle(encoder: Encoder, graph: BudgetGraph) -> None:
 RecordGraph = Callable[[Encoder, BudgetGraph], None]
 
 
-_IDLE: dict[int, list[torch.cuda.Stream]] = {}
-"""Streams whose graphs are gone, by device."""
-
-
-def new_home(device: torch.device) -> Home:
-    """A new pool, and a stream that no graph alive was captured on.
-
-    A stream keeps the workspace that cuBLAS took for it, some 32 MiB that graphs of it hold on to.
-    So it is used again, once its graphs are gone, rather than a new one with one more workspace.
-    """
-    idle = _IDLE.setdefault(device.index or 0, [])
-    stream = idle.pop() if idle else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    home = Home(pool=torch.cuda.graph_pool_handle(), stream=stream)
-    weakref.finalize(home, idle.append, stream).atexit = False
-    return home
+_ONE_AT_A_TIME = threading.RLock()
+"""Held by a session on a card: another would switch collection on again, and be counted in its bytes."""
 
 
 def check_names(*, backend: str, slabs: str = "shared") -> None:
@@ -166,19 +145,20 @@ def session(
         yield _reference
         return
     if home is None:
-        home = new_home(device)
+        home = streams.new_home(device)
         gc.collect()  # a third of a second with torch's modules loaded: not for each layout of a set
     stream = home.stream
-    collecting = gc.isenabled()
-    gc.disable()  # a finaliser that frees CUDA handles would invalidate a capture
-    stream.wait_stream(torch.cuda.current_stream(device))
-    try:
-        yield lambda encoder, graph: _record(encoder, graph, home=home)
-    finally:
-        torch.cuda.current_stream(device).wait_stream(stream)
-        torch.cuda.synchronize(device)
-        if collecting:
-            gc.enable()
+    with _ONE_AT_A_TIME:
+        collecting = gc.isenabled()
+        gc.disable()  # a finaliser that frees CUDA handles would invalidate a capture
+        stream.wait_stream(torch.cuda.current_stream(device))
+        try:
+            yield lambda encoder, graph: _record(encoder, graph, home=home)
+        finally:
+            torch.cuda.current_stream(device).wait_stream(stream)
+            torch.cuda.synchronize(device)
+            if collecting:
+                gc.enable()
 
 
 def _reference(encoder: Encoder, graph: BudgetGraph) -> None:
@@ -195,7 +175,7 @@ def _reference(encoder: Encoder, graph: BudgetGraph) -> None:
 
 def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
     """Warm up, then capture on the shared stream and pool; a failure is kept, not raised."""
-    start, pool, stream = time.perf_counter(), home.pool, home.stream
+    start, stream = time.perf_counter(), home.stream
     recorded = torch.cuda.CUDAGraph()
     try:
         # A stream of its own around it all: a capture that fails leaves its stream the current one.
@@ -204,20 +184,18 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
             for _ in range(_WARMUPS - 1):
                 run(encoder, graph)
             with (
-                memory.growth(encoder.spec.device, pool) as growth,
+                memory.growth(encoder.spec.device, home.pool) as growth,
                 torch.cuda.graph(
-                    recorded, pool=pool, stream=stream, capture_error_mode="thread_local"
+                    recorded, pool=home.pool, stream=stream, capture_error_mode="thread_local"
                 ),
             ):
                 run(encoder, graph)
         graph.graph, graph.home, graph.is_captured = recorded, home, True
-        graph.memory = growth.memory
+        graph.memory, home.graphs = growth.memory, home.graphs + 1
     except Exception as error:
         graph.failure = explain(error, graph.capacity)
     if graph.failure:  # after the error is gone, whose frames hold what the forward allocated
-        with suppress(RuntimeError):
-            recorded.reset()
-        broken.recover(encoder.spec.device)
+        home.abandon(recorded, encoder.spec.device)
     graph.seconds = time.perf_counter() - start
 
 

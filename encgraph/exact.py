@@ -18,9 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import torch
-
-from encgraph import ambient, capturing, graphs, layouts, static
+from encgraph import ambient, capturing, graphs, layouts, meters, static, streams
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import CaptureError, StaleBufferError
@@ -44,6 +42,8 @@ from encgraph.watch import Watch
 Known = TypeVar("Known")
 REMEMBERED = 4096
 """Layouts that are counted, and that are known to fail: those that came last."""
+RETIRED = 64
+"""Graphs dropped from one pool that are kept with the others of it, at most; see `streams.Home`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class ExactSet(GraphSet):
     """Graphs that made way for others."""
     _kept: dict[Layout, BudgetGraph] = field(default_factory=dict)
     """Least recently used first."""
-    _home: capturing.Home | None = None
+    _home: streams.Home | None = None
     _lost_bytes: int = 0
     """Of the one pool, what evicted graphs had added: the pool keeps it for the next."""
 
@@ -181,18 +181,21 @@ class ExactSet(GraphSet):
             return
         device = self.encoder.spec.device
         if self.backend == "cuda" and self.keep.pools == "one" and self._home is None:
-            self._home = capturing.new_home(device)
+            self._home = streams.new_home(device)
         with capturing.session(self.backend, device, home=self._home) as record:
             yield record
 
     def _evict(self) -> None:
         """Drop the layout unused longest, once the card is done with it, and free what it held."""
-        if self.encoder.spec.device.type == "cuda":
-            torch.cuda.synchronize(self.encoder.spec.device)
+        meters.synchronize(self.encoder.spec.device)
         dropped = self._kept.pop(next(iter(self._kept)))
-        if self._home is not None and dropped.memory is not None:
-            self._lost_bytes += dropped.memory.pool_bytes
         self.evicted += 1
+        if self._home is not None:
+            self._lost_bytes += dropped.memory.pool_bytes if dropped.memory else 0
+            self._home.retire(dropped.graph)
+            if len(self._home.retired) > RETIRED:  # they go with the last of their stream alone
+                self.evicted += len(self._kept)
+                self._kept.clear()
         self._settle()
 
     def _settle(self) -> None:

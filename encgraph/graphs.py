@@ -35,7 +35,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from encgraph import ambient, capturing, memory, static
+from encgraph import ambient, capturing, memory, static, streams
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders.protocol import Encoder, EncoderSpec, Input
 from encgraph.errors import CaptureError, StaleBufferError
@@ -194,13 +194,7 @@ class GraphSet(Showing):
 
     def _follow_stream(self) -> None:
         """Let a replay on another stream wait for the one before, which used the same slabs."""
-        if self.backend != "cuda":
-            return
-        # By number: asked for the current device's, torch first asks the driver for all devices.
-        current = torch.cuda.current_stream(self.spec.device.index)
-        if self._stream is not None and self._stream != current:
-            current.wait_stream(self._stream)
-        self._stream = current
+        self._stream = streams.followed(self._stream, self.spec.device)
 
     def _refuse_stale(self) -> None:
         """Check, while the card works, that what the graphs hold is still what the encoder uses."""

@@ -23,12 +23,12 @@ from encgraph.packers.lookup import (
     to_packing,
     total,
 )
+from encgraph.packers.prices import Prices
 from encgraph.packers.search import (
     CONTIGUOUS_ITEMS,
     EXACT_ITEMS,
     Bins,
     PricedBins,
-    Prices,
     contiguous,
     exact,
     one_step,
@@ -141,7 +141,7 @@ def first_fit_decreasing(batch: Sequence[Item], plan: Plan) -> Packing:
 
 
 def _first_fit(sizes: Sequence[Size], lookup: Lookup) -> tuple[Bins, list[int]]:
-    find = lookup.find
+    find, largest = lookup.find, max(lookup.budgets, default=0)
     loads: list[Size] = []
     members: list[list[int]] = []
     graphs: list[int] = []
@@ -149,6 +149,8 @@ def _first_fit(sizes: Sequence[Size], lookup: Lookup) -> tuple[Bins, list[int]]:
     for i in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
         size = sizes[i]
         for b, load in enumerate(loads):
+            if load[0] + size[0] > largest:
+                continue
             both = joined(load, size)
             graph = find(both)
             if graph >= 0:
@@ -204,7 +206,7 @@ def _cheapest(batch: Sequence[Item], plan: Plan, prices: Prices) -> Packing:
     found, settled = one_step(sizes, prices)
     if not settled:
         found = _search(sizes, prices, found)
-    return to_packing(sizes, plan, bins=found[1], left=found[2], chosen=True)
+    return to_packing(sizes, plan, bins=found[1], left=found[2], chosen=prices.lookup)
 
 
 def _search(sizes: Sequence[Size], prices: Prices, found: PricedBins) -> PricedBins:

@@ -124,7 +124,7 @@ class EncoderRunner(Showing):
             ValueError: If backend, plan or packer do not suit the encoder; then nothing is held.
             CaptureError: If no budget could be captured, or forward hooks are installed.
         """
-        with self._turn():
+        with self.turn():
             self._clear()
             self._knows = True
             if self.is_graphed:
@@ -153,14 +153,14 @@ class EncoderRunner(Showing):
 
     def pack_by(self, packer: PackerOf) -> None:
         """Pack by another packer from now on; graphs by exact layout go on packing themselves."""
-        with self._turn():
+        with self.turn():
             if self._graphs is not None and self.layouts is None:
                 self._packer = packer(self._graphs.captured_plan)
             self.packer = packer
 
     def clear(self) -> int:
         """Drop the graphs; idempotent. Returns the bytes given back."""
-        with self._turn():
+        with self.turn():
             return self._clear()
 
     def _clear(self) -> int:
@@ -169,8 +169,8 @@ class EncoderRunner(Showing):
         return freed
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Wait for the calls of other threads; refuse one from within a call."""
+    def turn(self) -> Iterator[None]:
+        """Wait for other threads' calls, refuse one from within a call; for who replays its graphs too."""
         if self._running == threading.get_ident():
             raise RuntimeError(
                 "a batch is in progress; an observer cannot call the runner it observes"
@@ -232,7 +232,7 @@ class EncoderRunner(Showing):
         return self._run(incoming.sized(batch), rows.split)
 
     def _run(self, batch: Sequence[Input], own: rows.Own) -> list[Borrowed]:
-        with self._turn():
+        with self.turn():
             if self._graphs is None and self.is_graphed and not self._knows:
                 self._knows = True
                 warnings.warn(FORGOTTEN, stacklevel=3)

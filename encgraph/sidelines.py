@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -44,10 +45,10 @@ def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) 
     Args:
         runner: With graphs captured.
         batches: What to execute, each once, the first `_WARM` not counted; no two alike where the
-            figure is to hold for traffic that does not repeat.
+            figure is to hold for traffic that does not repeat. Those that run eager are left out.
 
     Returns:
-        Microseconds, or None if of some batch no graph holds anything, or too few were given.
+        Microseconds, or None if too few were given that launch anything.
     """
     stamp = _Stamp()
     found: list[float] = []
@@ -57,9 +58,8 @@ def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) 
             meters.synchronize(runner.encoder.spec.device)
             start = time.perf_counter()
             runner.execute(batch)
-            if stamp.at is None:
-                return None
-            found.append((stamp.at - start) * 1e6)
+            if stamp.at is not None:
+                found.append((stamp.at - start) * 1e6)
     return statistics.median(found[_WARM:]) if len(found) > _WARM else None
 
 
@@ -115,15 +115,16 @@ def host_numbers(
     batches: Sequence[Sequence[Input]],
     routes: Sequence[Routes],
 ) -> dict[str, float]:
-    """Host time before the launch of small items, or of the replayed request most like them in number.
+    """Host time before the launch of small items, or of the replayed request most like them in number;
+    and of as many items of any size, which take longer to pack.
 
-    Small items are drawn anew for every sample, so that no sample packs what an earlier one packed.
+    Items are drawn anew for every sample, so that no sample packs what an earlier one packed.
 
     Args:
         runner: With graphs captured.
         small: As many of the smallest items as a batch is to have.
-        batches: The requests: their smallest items are drawn too, and one stands in for graphs
-            that would not take those.
+        batches: The requests: their items are drawn too, and one stands in for graphs that would
+            not take the small ones.
         routes: How each request ran.
     """
     replayed = [
@@ -131,20 +132,22 @@ def host_numbers(
     ]
     replayed.sort(key=lambda batch: abs(len(batch) - len(small)))
     timed: list[Sequence[Input]]
-    for timed in (_drawn(small, batches), *([one] * (_WARM + _SAMPLES) for one in replayed[:1])):
+    found: dict[str, float] = {}
+    known = sorted([*small, *chain(*batches)], key=lambda value: value.item.tokens)
+    few = _drawn(known[: 4 * len(small)], len(small))
+    for timed in (few, *([one] * (_WARM + _SAMPLES) for one in replayed[:1])):
         us = before_launch_us(runner, timed)
         if us is not None:
-            return {"before_launch_us": us, "before_launch_items_count": float(len(timed[0]))}
-    return {}
+            found = {"before_launch_us": us, "before_launch_items_count": float(len(timed[0]))}
+            break
+    mixed = before_launch_us(runner, _drawn(known, len(small)))
+    return found if mixed is None else {**found, "before_launch_mixed_us": mixed}
 
 
-def _drawn(small: Sequence[Input], batches: Sequence[Sequence[Input]]) -> list[Sequence[Input]]:
-    """Batches of as many small items, each drawn from those and the smallest of all requests."""
-    known = [*small, *(value for batch in batches for value in batch)]
-    known.sort(key=lambda value: value.item.tokens)
+def _drawn(known: Sequence[Input], count: int) -> list[Sequence[Input]]:
+    """Batches of so many items, each drawn anew."""
     draw = random.Random(0)
-    pool = known[: 4 * len(small)]
-    return [draw.sample(pool, len(small)) for _ in range(_WARM + _SAMPLES)]
+    return [draw.sample(known, count) for _ in range(_WARM + _SAMPLES)]
 
 
 def _middle(batches: Sequence[Sequence[Input]]) -> Sequence[Input] | None:

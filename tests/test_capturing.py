@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import BACKENDS, Breaks, batch, plan, tiny
 
-from encgraph import capturing, graphs
+from encgraph import broken, capturing, graphs, streams
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders import compiling
 from encgraph.encoders.protocol import EncoderOutput
@@ -175,15 +175,15 @@ def test_a_stream_is_used_again_once_its_graphs_are_gone(monkeypatch):
     """Each keeps a workspace, so new ones for each capture would never stop taking memory."""
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
-    monkeypatch.setattr(capturing, "_IDLE", {})
+    monkeypatch.setattr(streams, "_IDLE", {})
     device = torch.device("cuda", 0)
-    first, second = capturing.new_home(device), capturing.new_home(device)
+    first, second = streams.new_home(device), streams.new_home(device)
     assert first.stream is not second.stream
     stream, graph = first.stream, BudgetGraph(capacity=None, buffers={}, output=None, home=first)
     del first
-    assert capturing.new_home(device).stream is not stream, "a graph of it is alive"
+    assert streams.new_home(device).stream is not stream, "a graph of it is alive"
     del graph
-    assert capturing.new_home(device).stream is stream
+    assert streams.new_home(device).stream is stream
 
 
 @pytest.mark.cuda
@@ -196,3 +196,68 @@ def test_capturing_again_and_again_takes_no_more_memory():
         torch.cuda.empty_cache()
         taken.append(torch.cuda.memory_reserved())
     assert taken[-1] <= taken[0]
+
+
+def syncs_while_captured(buffers):
+    """Do what only a capture forbids, so that warm-ups pass and CUDA invalidates the capture."""
+    if torch.cuda.is_current_stream_capturing():
+        buffers["pixels"].sum().item()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("bad", [16, 64, 128])
+def test_a_capture_that_cuda_invalidates_leaves_the_rest_usable_and_memory_free(bad):
+    encoder = tiny("cuda")
+    spoilt = Breaks(encoder, {bad}, syncs_while_captured)
+    with graphs.capture(spoilt, plan(16, 64, 128), backend="cuda") as made:
+        assert [g.is_captured for g in made.graphs] == [bad != b for b in (16, 64, 128)]
+        inputs = batch([(8, 8)], encoder)
+        fit = next(g.capacity for g in made.graphs if g.is_captured)
+        [right] = encoder.eager(inputs)
+        assert torch.allclose(made.replay(fit, inputs), right.main, rtol=2e-2, atol=2e-2)
+    block = torch.empty(64 * 2**20, dtype=torch.uint8, device="cuda")
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    del block
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < before, "the allocator gives nothing back any more"
+
+
+def home_of(monkeypatch, *, left, takes_all):
+    """A home on no card; whether a capture was left begun, and whether a reset takes from all."""
+    ids = iter(range(9))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(ids)))
+    monkeypatch.setattr(broken, "recover", lambda device: None)
+    monkeypatch.setattr(broken, "RESET_TAKES_ALL", takes_all)
+    dropped = []
+
+    def abandon(recorded, pool, device, *, keep):
+        dropped.append((recorded, keep))
+        return left
+
+    monkeypatch.setattr(broken, "abandon", abandon)
+    return streams.Home(pool=torch.cuda.graph_pool_handle(), stream=None), dropped
+
+
+@pytest.mark.parametrize(
+    ("captured", "left", "is_renewed"),
+    [(0, False, True), (0, True, True), (2, False, False), (2, True, True)],
+)
+def test_after_a_failure_the_pool_is_kept_where_it_still_takes_captures(
+    monkeypatch, captured, left, is_renewed
+):
+    home, _ = home_of(monkeypatch, left=left, takes_all=False)
+    home.graphs, before = captured, home.pool
+    home.abandon("graph", torch.device("cuda", 0))
+    assert (home.pool != before) == is_renewed
+    assert home.graphs == (0 if is_renewed else captured)
+
+
+@pytest.mark.parametrize(("captured", "takes_all"), [(0, True), (2, False), (2, True)])
+def test_a_graph_is_reset_unless_that_takes_from_others(monkeypatch, captured, takes_all):
+    home, dropped = home_of(monkeypatch, left=False, takes_all=takes_all)
+    home.graphs = captured
+    home.abandon("graph", torch.device("cuda", 0))
+    keeps = captured > 0 and takes_all
+    assert (dropped, home.retired) == ([("graph", keeps)], ["graph"] if keeps else [])

@@ -18,7 +18,7 @@ NEEDS_TORCH = {
     "ambient", "attention", "bench", "benched", "borrowed", "broken", "calibrating", "capturing",
     "checks", "cli", "encoders", "exact", "first_token", "floors", "graphs", "incoming", "loads",
     "measure", "memory", "meters", "microscope", "mixed", "model_runner", "parallel", "peers", "points",
-    "profilers", "proving", "recording", "rows", "runner", "sidelines", "static",
+    "profilers", "proving", "recording", "rows", "runner", "sidelines", "static", "streams",
     "structure", "study", "systems", "watch", "ways",
 }  # fmt: skip
 """All else must plan and draw where torch is not even installed."""

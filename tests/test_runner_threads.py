@@ -1,14 +1,14 @@
 """A runner that several threads share, and that its own observer calls."""
 
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 
 import pytest
 import torch
-from helpers import BACKENDS, batch, close, plan, tiny
+from helpers import BACKENDS, TINY, batch, close, plan, tiny
 
-from encgraph import exact, packing
+from encgraph import calibrating, exact, packing
 from encgraph.errors import StaleBufferError
 from encgraph.layouts import Keep
 from encgraph.runner import EncoderRunner
@@ -57,6 +57,26 @@ def in_threads(calls):
     for thread in threads:
         thread.join()
     return [found[index] for index in range(len(threads))]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_batch_is_filled_while_a_calibration_has_filled_its_own(backend):
+    encoder = Calls(tiny(backend))
+    barrier, met = threading.Barrier(2), []
+
+    def meet():
+        with suppress(threading.BrokenBarrierError):
+            met.append(barrier.wait(SOON_S))
+
+    one = batch([(8, 8)], encoder, seed=3)
+    with EncoderRunner(encoder=encoder, plan=plan(16, 64), backend=backend) as runner:
+        runner.capture()
+        right = runner.execute(one)
+        encoder.filled = meet
+        calls = [partial(calibrating.calibrate, runner, TINY), partial(runner.execute, one)]
+        _, answer = in_threads(calls)
+        assert not met
+    assert close(answer[0], right[0], encoder)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -1,4 +1,6 @@
+import math
 import random
+from dataclasses import replace
 
 import pytest
 from planning_examples import MODELLED, SLOW_EAGER, batches, images, plan
@@ -6,7 +8,8 @@ from planning_examples import MODELLED, SLOW_EAGER, batches, images, plan
 from encgraph.costs import Costs
 from encgraph.packers import lookup, search
 from encgraph.packers.lookup import Size
-from encgraph.packers.search import Prices
+from encgraph.packers.prices import EagerRun, Prices, edges
+from encgraph.records import Load
 
 PLAN = plan(64, 128, 200, 256, 512, 1024, few=4)
 
@@ -43,10 +46,50 @@ def test_contiguous_is_close_to_exact_on_few_items() -> None:
 
 def test_edges_lie_below_every_price() -> None:
     rng = random.Random(0)
-    prices = [rng.uniform(1, 9) for _ in PLAN.graphs]
-    for a, b in search.edges(PLAN, prices):
-        for graph, ms in zip(PLAN.graphs, prices, strict=True):
+    drawn = [rng.uniform(1, 9) for _ in PLAN.graphs]
+    found = edges(PLAN, drawn)
+    assert found
+    for a, b in found:
+        for graph, ms in zip(PLAN.graphs, drawn, strict=True):
             assert a + b * graph.tokens <= ms + 1e-9
+
+
+@pytest.mark.parametrize("spread", [(), (-1.0, 0.5, 0.5), (0.0, 3.0, -3.0, 0.0)])
+def test_an_eager_run_by_bisection_costs_what_the_model_says(spread: tuple[float, ...]) -> None:
+    model = replace(MODELLED, eager_floor_ms=4.0, eager_spread_ms=spread)
+    eager, rng = EagerRun.of(model), random.Random(1)
+    for patches in (1, 64, *(rng.randint(1, 40_000) for _ in range(100))):
+        load = Load(patches=patches, items=rng.randint(1, 9), square=float(rng.randint(1, 10**8)))
+        found = eager.ms(load.patches, load.items, load.square)
+        assert found == pytest.approx(model.eager_ms(load))
+
+
+@pytest.mark.parametrize("model", [MODELLED, SLOW_EAGER])
+def test_no_contiguous_packing_is_cheaper(model: Costs) -> None:
+    """Against every run left for eager, each walked anew."""
+    prices = Prices.of(PLAN, model)
+    for batch in batches(2, 60, most=9):
+        sizes = sorted(lookup.size_of(item) for item in batch)
+        held = [size for size in sizes if prices.lookup.find(size) >= 0]
+        always = [size for size in sizes if size not in held]
+        best = min(
+            _walked(held[:i] + held[j:], prices, at=i)
+            + prices.eager_ms(lookup.total([*always, *held[i:j]]))
+            for i in range(len(held) + 1)
+            for j in range(i, len(held) + 1)
+        )
+        assert search.contiguous(sizes, prices)[0] == pytest.approx(best)
+
+
+def _walked(sizes: list[Size], prices: Prices, *, at: int) -> float:
+    """Least price of items in contiguous bins, none of which spans a place."""
+    best = [0.0] + [math.inf] * len(sizes)
+    for end in range(1, len(sizes) + 1):
+        for start in range(end):
+            graph = prices.lookup.find(lookup.total(sizes[start:end]))
+            if graph >= 0 and not start < at < end:
+                best[end] = min(best[end], best[start] + prices.graph_ms[graph])
+    return best[-1]
 
 
 def test_items_that_no_graph_holds_run_eager_beside_a_run_of_others() -> None:

@@ -8,6 +8,7 @@ Shape legend: P patches, H heads, D head width, S segments.
 
 import importlib
 import importlib.util
+import threading
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
@@ -100,15 +101,20 @@ def attend(  # noqa: PLR0913 - the one signature of packed attention
     planned = _PLANS.get(shape) or _remember(shape)
     ragged_4S1 = _ragged(offsets_S1, planned.row_strides_41)
     lengths_S = offsets_S1[1:] - offsets_S1[:-1]
-    handle, stream = _handle(shape.device), torch.cuda.current_stream(q_PHD.device).cuda_stream
-    _frontend().set_stream(handle=handle, stream=stream)
+    stream = torch.cuda.current_stream(q_PHD.device).cuda_stream
     values = (*tensors, *ragged_4S1.unbind(0), lengths_S)
     pack = dict(zip(planned.names, values, strict=True))
-    planned.graph.execute(pack, planned.workspace(stream, q_PHD.device), handle=handle)
+    workspace = planned.workspace(stream, q_PHD.device)
+    handle = _handle(shape.device)
+    with _ONE_AT_A_TIME, torch.cuda.device(shape.device):
+        _frontend().set_stream(handle=handle, stream=stream)
+        planned.graph.execute(pack, workspace, handle=handle)
     return out
 
 
 _PLANS: dict[PlanShape, BuiltPlan] = {}
+_ONE_AT_A_TIME = threading.Lock()
+"""A handle has one stream, set apart from the launch: another thread's would take the launch to it."""
 
 
 def _ragged(offsets_S1: Tensor, row_strides_41: Tensor) -> Tensor:

@@ -196,9 +196,7 @@ def _called(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[in
 def _graphed(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[int]]) -> float:
     """Replay one graph of several calls, whose offsets change in place between loads."""
     device = offsets_S1.device
-    before = torch.cuda.current_stream(device)
-    on_default = before == torch.cuda.default_stream(device)
-    stream = torch.cuda.Stream(device) if on_default else before  # type: ignore[no-untyped-call]
+    before, stream = torch.cuda.current_stream(device), _stream(device)
     stream.wait_stream(before)
     total = 0.0
     with torch.cuda.device(device), torch.cuda.stream(stream):
@@ -206,7 +204,7 @@ def _graphed(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[i
         # The first call loads libraries and builds plans, which a capture may not.
         once = meters.device(run, device, samples=1, warmups=1)
         calls = CALLS if once.p50_ms < LONG_MS else 1
-        graph = _recorded(run, calls)
+        graph = _recorded(run, calls, device)
         for offsets in full:
             offsets_S1.copy_(torch.tensor(offsets, device="cpu"))
             timed = meters.device(graph.replay, device, samples=_SAMPLES, warmups=1)
@@ -216,14 +214,24 @@ def _graphed(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[i
     return total
 
 
-def _recorded(run: partial[Tensor], calls: int) -> torch.cuda.CUDAGraph:
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Of throwaway graphs alone: since 2.13 torch takes, with one, what others of its stream use."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _recorded(run: partial[Tensor], calls: int, device: torch.device) -> torch.cuda.CUDAGraph:
     """So many calls in one throwaway graph, on the current stream and in a pool of its own."""
-    graph = torch.cuda.CUDAGraph()
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     torch.cuda.current_stream().synchronize()
-    graph.capture_begin(capture_error_mode="thread_local")
     try:
-        for _ in range(calls):
-            run()
-    finally:
-        graph.capture_end()
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            for _ in range(calls):
+                run()
+        finally:
+            graph.capture_end()
+    except Exception:
+        broken.abandon(graph, pool, device, keep=False)
+        raise
     return graph

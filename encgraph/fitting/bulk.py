@@ -17,7 +17,8 @@ import numpy.typing as npt
 from encgraph.costs import Costs
 from encgraph.intervals import Floats
 from encgraph.packers import lookup
-from encgraph.packers.search import EXACT_ITEMS, edges
+from encgraph.packers.prices import edges
+from encgraph.packers.search import EXACT_ITEMS
 from encgraph.records import DIMENSIONS, Capacity, Item, Plan
 
 Ints = npt.NDArray[np.int64]
@@ -223,7 +224,7 @@ class Priced:
     cheapest: tuple[int, ...]
     """Graphs by price."""
     edges: tuple[tuple[float, float], ...]
-    """Lower bounds on prices by tokens; see `search.edges`."""
+    """Lower bounds on prices by tokens; see `prices.edges`."""
     roomiest: tuple[int, ...]
     """Graphs that no other graph covers: if none of them holds a load, none does."""
 

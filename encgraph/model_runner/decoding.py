@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from encgraph import ambient, capturing, graphs, watch
+from encgraph import ambient, capturing, graphs, meters, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.errors import CaptureError
 from encgraph.graphs import Observe
@@ -116,7 +116,7 @@ class Decoder:
                 graph = self._graph(rows)
                 self.graphs.append(graph)
                 self._rest()
-                _wait(device)  # warm-ups run on a stream of their own
+                meters.synchronize(device)  # warm-ups run on a stream of their own
                 with graphs.observed(self.observe, self._told(Route.CAPTURE, 0, budget=rows)):
                     # The session needs a forward and a device, of all that an encoder has.
                     record(cast(Any, self._step), graph)
@@ -188,7 +188,7 @@ class Decoder:
         """Drop graphs and their pool; idempotent. Returns the bytes given back."""
         freed = self.memory.pool_bytes + self.memory.driver_bytes
         if self.graphs:
-            _wait(self._step.spec.device)
+            meters.synchronize(self._step.spec.device)
         self.graphs.clear()
         self._watches, self._has_tried = (), False
         if self.backend == "cuda":
@@ -256,12 +256,6 @@ class Decoder:
             token_budget=budget,
             reason=reason,
         )
-
-
-def _wait(device: torch.device) -> None:
-    """Wait until no graph runs any more."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _give_back() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from encgraph import graphs, packing
+from encgraph import graphs, meters, packing, streams
 from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
 from encgraph.encoders.qwen_vl import QwenVL
 from encgraph.errors import StaleBufferError, require
@@ -73,6 +73,7 @@ class ModelRunner(Showing):
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _running: int | None = field(init=False, default=None)
     """Thread of the request in progress."""
+    _stream: torch.cuda.Stream | None = field(init=False, default=None)
     _knows: bool = field(init=False, default=False)
     """Whether the caller knows what is captured."""
     _is_closing: bool = field(init=False, default=False)
@@ -139,7 +140,7 @@ class ModelRunner(Showing):
                     decoder=captures.decoder(self.decoder, sizes, self.decision),
                     key_value_bytes=self.decoder.slabs.num_bytes if self.decoder else 0,
                 )
-            _synchronize(self.model.lm_head.weight.device)
+            meters.synchronize(self.model.lm_head.weight.device)
         self._knows = True
         said = captures.warning(self.decision, report)
         if said is not None:
@@ -256,6 +257,8 @@ class ModelRunner(Showing):
             raise RuntimeError("a request is in progress; an observer cannot start another")
         with self._lock:
             self._go_on("a request")
+            # What is in the cache may have been queued on the stream of another caller.
+            self._stream = streams.followed(self._stream, self.model.lm_head.weight.device)
             self._running = threading.get_ident()
             try:
                 yield
@@ -292,8 +295,3 @@ class ModelRunner(Showing):
         freed += self.cache.clear() if self.cache else 0
         self.encoders = self.encoder = self.decoder = self.slot = self.model = None
         return freed
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

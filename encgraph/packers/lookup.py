@@ -150,7 +150,7 @@ def to_packing(
     *,
     bins: Iterable[tuple[int, Sequence[int]]],
     left: Iterable[int],
-    chosen: bool = False,
+    chosen: Lookup | None = None,
 ) -> Packing:
     """Build the records of a packing.
 
@@ -159,8 +159,8 @@ def to_packing(
         plan: Where the graph indices of the bins point.
         bins: Graph index and items of each bin.
         left: Items left for eager.
-        chosen: Whether items that some graph holds may be among those left; they are there
-            because eager is faster.
+        chosen: The plan's look-up table where items that some graph holds may be among those left;
+            they are there because eager is faster.
     """
     made = []
     for graph, members in bins:
@@ -170,8 +170,7 @@ def to_packing(
     return Packing(bins=tuple(made), fallback=fallback)
 
 
-def _reason(size: Size, plan: Plan, chosen: bool) -> FallbackReason:
-    load = load_of(size)
-    if chosen and any(graph.holds(load) for graph in plan.graphs):
+def _reason(size: Size, plan: Plan, chosen: Lookup | None) -> FallbackReason:
+    if chosen is not None and chosen.find(size) >= 0:
         return FallbackReason.EAGER_IS_FASTER
-    return nearest_reason(load, plan)
+    return nearest_reason(load_of(size), plan)

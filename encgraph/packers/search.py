@@ -15,13 +15,11 @@ call whose floor is paid once. Three steps, each only if the one before leaves d
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import inf
 
-from encgraph.costs import Costs
 from encgraph.packers.lookup import ZERO_SIZE, Lookup, Size, joined, total
-from encgraph.records import Load, Plan
+from encgraph.packers.prices import Prices
 
 EXACT_ITEMS = 6
 """Most items searched over all partitions."""
@@ -32,64 +30,6 @@ Bins = list[tuple[int, list[int]]]
 """Graph index and items of each bin."""
 PricedBins = tuple[float, Bins, list[int]]
 """Milliseconds beyond the constant of the batch, bins, items left for eager."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """A plan's graphs with their prices, arranged for the search."""
-
-    costs: Costs
-    lookup: Lookup
-    """Cheapest graph first."""
-    smallest: Lookup
-    """Smallest graph first."""
-    graph_ms: tuple[float, ...]
-    edges: tuple[tuple[float, float], ...]
-    """(a, b) such that every graph costs at least a + b x its tokens."""
-
-    @classmethod
-    def of(cls, plan: Plan, costs: Costs) -> "Prices":
-        """Price a plan's graphs."""
-        prices = tuple(costs.capacity_ms(graph) for graph in plan.graphs)
-        return cls(
-            costs=costs,
-            lookup=Lookup(plan.graphs, prices.__getitem__),
-            smallest=Lookup(plan.graphs),
-            graph_ms=prices,
-            edges=edges(plan, prices),
-        )
-
-    def load_ms(self, size: Size) -> float:
-        """What a live load adds to a replay."""
-        costs = self.costs
-        return costs.square_ms * size[6] + costs.patch_ms * size[1] + costs.item_ms * size[2]
-
-    def eager_ms(self, size: Size) -> float:
-        """One batched eager run of a load, beyond what the load adds to a replay."""
-        load = Load(patches=size[1], items=size[2], square=size[6])
-        return self.costs.eager_ms(load) - self.load_ms(size)
-
-    def at_least(self, load: Size) -> float:
-        """Lower bound on any packing of a load but one bin for all and all eager."""
-        costs = self.costs
-        split = max([2 * a + b * load[0] for a, b in self.edges], default=inf)
-        mixed = costs.eager_floor_ms + min(self.graph_ms, default=inf) - self.load_ms(load)
-        return min(split, mixed)
-
-
-def edges(plan: Plan, prices: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    """Affine lower bounds (a, b) of the prices: every graph costs at least a + b x its tokens."""
-    points = sorted((g.tokens, ms) for g, ms in zip(plan.graphs, prices, strict=True))
-    if not points:
-        return ()
-    slopes = {0.0}
-    slopes.update((q[1] - p[1]) / (q[0] - p[0]) for p, q in pairwise(points) if q[0] > p[0])
-    found = []
-    for b in slopes:
-        a = min(ms - b * tokens for tokens, ms in points)
-        if a >= 0 and b >= 0:
-            found.append((a, b))
-    return tuple(found)
 
 
 def one_step(sizes: Sequence[Size], prices: Prices) -> tuple[PricedBins, bool]:
@@ -248,27 +188,25 @@ def _eager_run(
     sizes: Sequence[Size], always: Size, *, prices: Prices, before: Walk, after: Walk
 ) -> tuple[float, tuple[int, int]]:
     """Least price with items i..j eager beside those that always are; i = j for none."""
-    count = len(sizes)
-    best = before[0][count] + (prices.eager_ms(always) if always[2] else 0.0)
+    count, eager = len(sizes), prices.eager.ms
+    best = before[0][count] + prices.eager_ms(always)
     where = (count, count)
     sums = list(accumulate(sizes, joined, initial=ZERO_SIZE))
-    floor = prices.costs.eager_floor_ms
-    least = floor - prices.load_ms(joined(sums[-1], always))  # of an eager run of any of them
+    # What each prefix adds to a replay: an eager run saves it, and costs the floor at least.
+    loads = [prices.load_ms(size) for size in sums]
+    least = prices.costs.eager_floor_ms - prices.load_ms(always)
     for i in range(count):
+        low, start = sums[i], before[0][i] + least + loads[i]
+        if start - loads[count] >= best:
+            continue
         for j in range(i + 1, count + 1):
-            rest = before[0][i] + after[0][j]
-            if rest + least >= best:
+            bound = start + after[0][j] - loads[j]
+            if bound >= best:
                 continue
-            load = _between(sums[i], sums[j], always)
-            if rest + floor - prices.load_ms(load) >= best:
-                continue
-            ms = rest + prices.eager_ms(load)
+            high = sums[j]
+            patches, items = high[1] - low[1] + always[1], high[2] - low[2] + always[2]
+            run = eager(patches, items, high[6] - low[6] + always[6])
+            ms = bound - prices.costs.eager_floor_ms + run
             if ms < best:
                 best, where = ms, (i, j)
     return best, where
-
-
-def _between(low: Size, high: Size, always: Size) -> Size:
-    """Load of the items between two running sums, and those that always run eager."""
-    patches, items = high[1] - low[1] + always[1], high[2] - low[2] + always[2]
-    return (0, patches, items, 0, 0, 0, high[6] - low[6] + always[6])
