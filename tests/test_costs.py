@@ -1,6 +1,7 @@
 """The cost model: floors that a card was measured against, monotone, linear between points."""
 
 import math
+import statistics
 from dataclasses import fields, replace
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ import pytest
 
 from encgraph import cards, costs, sizes, store
 from encgraph.costs import Costs, Curve
-from encgraph.records import Capacity, Item, Load, Plan, Route
+from encgraph.records import DIMENSIONS, Capacity, Item, Load, Plan, Route
 from encgraph.sizes import QWEN3_VL_RULE, SIZES
 
 EIGHT_B = SIZES["qwen3-vl-8b"]
@@ -22,6 +23,38 @@ def one_image(patches: int) -> Load:
 
 def capacity(tokens: int, *, items: int = 8, longest_segment: int = 0) -> Capacity:
     return sizes.capacity(tokens, QWEN3_VL_RULE, items=items, longest_segment=longest_segment)
+
+
+def measured_over_modelled() -> dict[str, list[float]]:
+    """What 18 encoders took on an H200 over the model, of eager runs and of replays."""
+    found: dict[str, list[float]] = {"eager": [], "encgraph": []}
+    for m in store.read(store.root() / "measurements" / "h200" / "encoders.jsonl"):
+        if m.strategy not in found or m.load is None or m.latency is None:
+            continue
+        load, model = m.load, costs.modelled(SIZES[m.encoder])
+        held = Capacity(**{name: max(1, getattr(load, name)) for name in DIMENSIONS})
+        ms = model.eager_ms(load) if m.strategy == "eager" else model.replay_ms(held, load)
+        found[m.strategy].append(m.latency.p50_ms / ms)
+    return found
+
+
+def test_the_model_is_neither_above_nor_below_what_encoders_took_on_a_card() -> None:
+    for ratios in measured_over_modelled().values():
+        assert len(ratios) >= 50
+        assert 0.9 < statistics.median(ratios) < 1.1
+        assert 1 / 2.5 < min(ratios) <= max(ratios) < 2.5
+
+
+def test_on_a_quick_host_eager_takes_no_longer_and_large_loads_as_long() -> None:
+    for kernels in cards.kernels(EIGHT_B, "h200"):
+        mean = cards.price(EIGHT_B, attention=kernels.attention, compiled=kernels.compiled)
+        quick = mean.on_quick_host()
+        runs = sorted(mean.eager_floor_ms + off for off in mean.eager_spread_ms)
+        assert runs[0] <= quick.eager_floor_ms < mean.eager_floor_ms
+        assert sum(ms < quick.eager_floor_ms for ms in runs) <= len(runs) / 10
+        assert quick.eager_ms(one_image(1024)) < mean.eager_ms(one_image(1024))
+        assert quick.eager_ms(one_image(32760)) == pytest.approx(mean.eager_ms(one_image(32760)))
+    assert MODELLED.on_quick_host() == MODELLED
 
 
 @pytest.mark.parametrize(("patches", "ms"), [(1024, 1.34), (4096, 7.3), (16384, 61.0)])

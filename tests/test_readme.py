@@ -4,12 +4,13 @@ import hashlib
 import re
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from PIL import Image
 from typer.main import get_command
 
-from encgraph import readings, store
+from encgraph import cards, readings, sizes, store
 from encgraph.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +79,32 @@ def test_the_ratios_said_are_those_of_the_table():
             f"{predicted:.1f} for `{name}` (" in text
             or f"{predicted:.1f} ms for `{name}` (" in text
         )
+
+
+def test_what_is_said_of_eager_is_predicted_and_measured_so():
+    text = README.replace("\n", " ")
+    lines = readings.summaries(store.load("h200", "bench-servegen"))
+    for name in ("eager_fused", "eager_compiled", "eager_varlen"):
+        predicted, measured = lines[name].numbers["predicted_mean_ms"], lines[name].latency.mean_ms
+        assert f"{predicted:.1f} for `{name}` ({measured:.1f})" in text
+    fused = cards.price(sizes.named("qwen3-vl-8b"), compiled=True, fused=True)
+    runs = sorted(fused.eager_floor_ms + off for off in fused.eager_spread_ms)
+    tenth = len(runs) // 10
+    assert f"which took {runs[tenth]:.0f} to {runs[-1 - tenth]:.0f} ms for one" in text
+    quick, single = fused.on_quick_host(), readings.requests(recorded())["eager_fused"]
+    mean = fmean(quick.request_ms + quick.eager_ms(line.load) for line in single)
+    assert f"of those runs {mean:.1f} for `eager_fused`" in text
+
+
+def test_the_numbers_of_requests_by_size_are_those_on_record():
+    tokens = [line.load.tokens for line in readings.requests(recorded())["encgraph"]]
+    small, large = sum(n <= 512 for n in tokens), sum(n > 2048 for n in tokens)
+    said = f"512 tokens are {small} requests, up to 2,048 {len(tokens) - small - large} more, over that {large}."
+    assert said in README.replace("\n", " ")
+
+
+def recorded():
+    return store.load("h200", "bench-servegen")
 
 
 def test_the_reference_system_agrees_with_its_manager_as_far_as_said():
