@@ -85,7 +85,7 @@ def fit(measurements: Sequence[Measurement], size: EncoderSize, kernels: Kernels
     environment = replays[0].environment
     return Costs(
         source=(
-            f"recorded on {environment.gpu}, torch {environment.torch}, {kernels.about}, "
+            f"recorded on {environment.gpu or 'the CPU'}, torch {environment.torch}, {kernels.about}, "
             f"{environment.utc[:10]}, {len(replays)} replays and {len(eagers)} eager runs"
         ),
         recorded=True,

@@ -50,13 +50,19 @@ def refusal(value: Input, index: int, encoder: Encoder) -> Refusal | None:
     return None
 
 
+def placed(said: str, index: int) -> str:
+    """What an encoder says of an item that it was given alone, of the item's place in the batch."""
+    alone = said.removeprefix("item 0 ")
+    return f"item {index}: {said}" if alone == said else f"item {index} {alone}"
+
+
 def _read(value: Input, index: int, encoder: Encoder) -> Incoming:
     if not isinstance(value, Input):
         raise TypeError(f"item {index} must be an Input, got {type(value).__name__}")
     try:
         item = encoder.item_spec(value)
     except ValueError as error:
-        raise ValueError(f"item {index}: {error}") from error
+        raise ValueError(placed(str(error), index)) from error
     if item.tokens != value.item.tokens:
         raise ValueError(
             f"item {index} must have the {item.tokens!r} tokens of its tensors, "

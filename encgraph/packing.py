@@ -78,8 +78,15 @@ def ascending(batch: Sequence[Item], plan: Plan, *, defer: bool = True) -> Packi
     return _ascending(batch, plan, lookup=Lookup(plan.graphs), defer=defer)
 
 
+def _sizes(batch: Sequence[Item]) -> list[Size]:
+    try:
+        return list(map(size_of, batch))
+    except (AttributeError, TypeError) as error:  # a look at each item would cost every batch
+        raise TypeError(f"batch must be a sequence of Items, got {batch!r:.60}") from error
+
+
 def _ascending(batch: Sequence[Item], plan: Plan, *, lookup: Lookup, defer: bool) -> Packing:
-    sizes = [size_of(item) for item in batch]
+    sizes = _sizes(batch)
     bins, left = _ascend(sizes, lookup, defer=defer)
     return to_packing(sizes, plan, bins=bins, left=left)
 
@@ -135,7 +142,7 @@ def first_fit_decreasing(batch: Sequence[Item], plan: Plan) -> Packing:
     >>> [(bin.token_budget, bin.items) for bin in first_fit_decreasing(batch, plan).bins]
     [(128, (1,)), (128, (0, 2))]
     """
-    sizes = [size_of(item) for item in batch]
+    sizes = _sizes(batch)
     bins, left = _first_fit(sizes, Lookup(plan.graphs))
     return to_packing(sizes, plan, bins=bins, left=left)
 
@@ -170,7 +177,7 @@ def _first_fit(sizes: Sequence[Size], lookup: Lookup) -> tuple[Bins, list[int]]:
 
 def one_each(batch: Sequence[Item], plan: Plan) -> Packing:
     """Give each item a replay of its own."""
-    sizes = [size_of(item) for item in batch]
+    sizes = _sizes(batch)
     bins, left = _alone(sizes, Lookup(plan.graphs))
     return to_packing(sizes, plan, bins=bins, left=left)
 
@@ -196,13 +203,13 @@ def cheapest(batch: Sequence[Item], plan: Plan, *, costs: Costs) -> Packing:
     Returns:
         A packing in which each index 0..N-1 occurs once, in a bin or in `fallback`.
     """
-    return _cheapest(batch, plan, Prices.of(plan, costs))
+    return _cheapest_packer(plan, costs)(batch)
 
 
 def _cheapest(batch: Sequence[Item], plan: Plan, prices: Prices) -> Packing:
     if not batch:
         return Packing(bins=())
-    sizes = [size_of(item) for item in batch]
+    sizes = _sizes(batch)
     found, settled = one_step(sizes, prices)
     if not settled:
         found = _search(sizes, prices, found)

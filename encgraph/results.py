@@ -4,11 +4,12 @@ Every figure the project shows is a `Measurement`, which cannot exist without it
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from encgraph.errors import require
 from encgraph.records import SCHEMA, Capacity, Load, Route
@@ -19,6 +20,7 @@ CLOCKS = ("device", "wall", "predicted")
 LEAST_OF_P99 = 100
 """Samples without which p99 is the slowest of them, and nothing to be called p99."""
 Number = TypeVar("Number", int, float)
+Numbers = npt.NDArray[Any]
 
 
 def at_shares(
@@ -37,10 +39,17 @@ def at_shares(
     [2, 4]
     """
     require(len(values) > 0, "a quantile needs values, got none")
+    counts = np.asarray(weights, float) if len(weights) else np.ones(len(values))
+    return [values[place] for place in _places(np.asarray(values), counts, shares)]
+
+
+def _places(values: Numbers, weights: Numbers, shares: Sequence[float]) -> Sequence[int]:
+    """Where among the values is the one of each share."""
     order = np.argsort(values, kind="stable")
-    upto = np.cumsum(np.asarray(weights, float)[order] if len(weights) else np.ones(len(order)))
+    upto = np.cumsum(weights[order])
     at = np.searchsorted(upto, np.asarray(shares) * upto[-1] * (1 - 1e-12))
-    return [values[order[min(place, len(order) - 1)]] for place in at]
+    places: list[int] = order[np.minimum(at, len(order) - 1)].tolist()
+    return places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,23 +89,29 @@ class Latency:
         Weights, if given, count each sample that often (samples of weight 0 are dropped).
 
         >>> Latency.of([1, 2, 3, 4], clock="wall").p50_ms
-        2
+        2.0
         """
-        values = list(samples_ms)
-        counts = list(weights) or [1.0] * len(values)
-        pairs = sorted((v, w) for v, w in zip(values, counts, strict=True) if w > 0)
-        require(bool(pairs), "a latency needs samples, got none")
-        times, shares = zip(*pairs, strict=True)
-        p10, p50, p90, p95, p99 = at_shares(times, (0.10, 0.50, 0.90, 0.95, 0.99), shares)
+        # By arrays: planning sums up every request under dozens of plans.
+        values = np.array(samples_ms if isinstance(samples_ms, Sized) else [*samples_ms], float)
+        counts = np.array(weights if isinstance(weights, Sized) else [*weights], float)
+        counts = counts if len(counts) else np.ones(len(values))
+        require(
+            len(values) == len(counts),
+            f"weights must be one a sample, got {len(counts)} for {len(values)} samples",
+        )
+        values, counts = values[counts > 0], counts[counts > 0]
+        require(len(values) > 0, "a latency needs samples, got none")
+        places = _places(values, counts, (0.10, 0.50, 0.90, 0.95, 0.99))
+        p10, p50, p90, p95, p99 = values[places].tolist()
         return cls(
-            mean_ms=math.fsum(v * w for v, w in pairs) / math.fsum(shares),
+            mean_ms=math.fsum((values * counts).tolist()) / math.fsum(counts.tolist()),
             p10_ms=p10,
             p50_ms=p50,
             p90_ms=p90,
             p95_ms=p95,
             p99_ms=p99,
-            worst_ms=pairs[-1][0],
-            samples=len(pairs),
+            worst_ms=float(values.max()),
+            samples=len(values),
             warmups=warmups,
             clock=clock,
         )

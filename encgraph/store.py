@@ -90,8 +90,10 @@ def read(file: Path) -> tuple[Measurement, ...]:
     """Read a file of measurements; blank lines are skipped.
 
     Raises:
+        TypeError: If the file is no path.
         ValueError: If a line is not a measurement; names file and line.
     """
+    _check_path(file)
     found = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
@@ -107,7 +109,11 @@ def write(file: Path, measurements: Iterable[Measurement]) -> None:
     """Replace a file, one measurement a line in an order that does not depend on how they came.
 
     The old file stays whole until the new one is.
+
+    Raises:
+        TypeError: If the file is no path.
     """
+    _check_path(file)
     lines = [codec.dumps(m) for m in sorted(measurements, key=_order)]
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.partial")
@@ -119,7 +125,11 @@ def append(file: Path, measurements: Iterable[Measurement]) -> None:
     """Add measurements to the end of a file, which need not exist; `write` sorts it later.
 
     A last line that an interrupted run left unfinished is not glued to the next: `read` names it.
+
+    Raises:
+        TypeError: If the file is no path.
     """
+    _check_path(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.exists() and file.read_bytes()[-1:] not in (b"", b"\n")
     with file.open("a", encoding="utf-8") as stream:
@@ -140,6 +150,11 @@ def to_frame(measurements: Sequence[Measurement]) -> "pd.DataFrame":
     except ImportError as error:
         raise ImportError("to_frame needs pandas: pip install 'encgraph[lab]'") from error
     return pd.DataFrame([dict(_flat(codec.encode(m))) for m in measurements])
+
+
+def _check_path(file: object) -> None:
+    if not isinstance(file, Path):
+        raise TypeError(f"file must be a pathlib.Path, got {file!r}; give it as Path(...)")
 
 
 def _folder(base: Path | None) -> Path:

@@ -187,11 +187,14 @@ def read(
         At least one request; `skipped` has what could not be read, `notes` what was assumed.
 
     Raises:
+        TypeError: If the source is no text or path.
         ValueError: If the source does not exist, is malformed or holds nothing that can be read.
     """
     size = sizes.given(size)
     seed = whole("seed", seed, least=0, most=MOST_SEED)
     count = None if count is None else whole("count", count, most=MOST_REQUESTS)
+    if not isinstance(source, str | Path):
+        raise TypeError(f"source must be {SOURCES}, got {source!r:.60}")
     text = str(source)
     require(bool(text), f"source must be {SOURCES}, got ''")  # a path would be the folder one is in
     if text.startswith(BUILTIN):

@@ -112,3 +112,21 @@ def test_on_held_out_requests_of_a_profile_fitted_is_no_worse_at_p99_than_doubli
         assert mine.latency.p99_ms <= theirs.latency.p99_ms + 1e-9
         # Fewer graphs are preferred within half a percent of the mean.
         assert mine.mean_ms <= theirs.mean_ms * 1.006
+
+
+USES = {
+    "fitted": lambda read: budgets.fitted(read, target=TARGET, costs=MODELLED),
+    "judge": lambda read: budgets.judge(read, TARGET.plan([]), costs=MODELLED),
+    "quantile": lambda read: budgets.quantile(read, 2, target=TARGET),
+    "routed": lambda read: budgets.routed(read, TARGET.plan([]), costs=MODELLED),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_traffic_in_place_of_its_requests_says_where_they_are(use) -> None:
+    read = traffic.read("builtin:coco", TARGET.size, count=5)
+    said = (
+        r"requests must be a sequence of requests.*got Traffic; a Traffic has them as `\.requests`"
+    )
+    with pytest.raises(TypeError, match=said):
+        USES[use](read)

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -269,3 +270,27 @@ def test_tables_say_what_their_words_mean_and_json_does_not() -> None:
 def test_help_explains_the_words_of_a_command(command: str, words: list[str]) -> None:
     said = passes(command, "--help")
     assert [word for word in words if f"{word}: {glossary.WORDS[word]}" not in said] == []
+
+
+def timers() -> list[threading.Timer]:
+    return [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+def test_work_that_takes_long_says_so_once_and_short_work_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with output.working("fitting", long_s=60):
+        waiting = timers()
+    for timer in waiting:
+        timer.join()
+    assert waiting and capsys.readouterr().err == ""
+    with output.working("fitting", long_s=0):
+        for timer in timers():
+            timer.join()
+    assert capsys.readouterr().err == "fitting: not done after 0 s, going on\n"
+
+
+@pytest.mark.parametrize("command", ["traffic", "plan"])
+def test_help_says_what_a_source_may_be(command: str) -> None:
+    said = passes(command, "--help")
+    assert [line for line in glossary.SOURCES_READ if line not in said] == []

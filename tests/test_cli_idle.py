@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers_cli import TINY, error, invoke, photos, read_json
+from helpers_cli import TINY, error, invoke, passes, photos, read_json
 
 from encgraph import codec, exporting, papers
 from encgraph.records import Plan
@@ -134,3 +134,14 @@ def test_what_is_wrong_on_every_machine_is_said_before_torch_is_loaded(tmp_path:
     found = [json.loads(line) for line in ran.stdout.splitlines()]
     pairs = zip(commands, found, strict=True)
     assert [pair for pair in pairs if pair[1] != [1, True, []]] == []
+
+
+def test_figures_of_what_has_no_records_to_draw_say_what_is_missing(tmp_path: Path) -> None:
+    said = error("figures", "--on", "cpu", "--out", tmp_path / "out")
+    assert said.startswith("no figure can be drawn of card 'cpu', of which there is only near-fl")
+    assert said.endswith("what `encgraph record` or `encgraph bench` measured there")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_help_of_figures_says_where_they_go() -> None:
+    assert "[default: figures]" in " ".join(passes("figures", "--help").split())

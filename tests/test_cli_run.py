@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers_cli import TINY, invoke, passes, photos, read_json
+from helpers_cli import TINY, error, invoke, passes, photos, read_json
 
 from encgraph import codec, sizes, store
 from encgraph.cli import sources
@@ -242,3 +242,14 @@ def test_run_on_a_card_measures_memory(tmp_path: Path, backend: str) -> None:
     found = read_json("run", folder, *TINY, "--backend", backend, "--out", tmp_path)
     assert found["memory"]["slabs_bytes"] > 0
     assert json.dumps(found["prediction"]) == "null"
+
+
+def test_what_is_no_plan_says_how_to_make_one(tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    file.write_text('[{"width": 640, "height": 480}, {"width": 64, "height": 48}]')
+    said = error("run", photos(tmp_path / "photos", (64, 64)), *REFERENCE, "--plan", file)
+    assert (
+        "not a valid Plan: expected an object, got [{'width': 640, 'height': 480}, {'width'..."
+        in said
+    )
+    assert f"; make it with `encgraph plan SOURCE --encoder {TINY[1]} -o " in said

@@ -42,7 +42,7 @@ def test_the_model_is_neither_above_nor_below_what_encoders_took_on_a_card() -> 
     for ratios in measured_over_modelled().values():
         assert len(ratios) >= 50
         assert 0.9 < statistics.median(ratios) < 1.1
-        assert 1 / 2.5 < min(ratios) <= max(ratios) < 2.5
+        assert 1 / costs.MODEL_WITHIN < min(ratios) <= max(ratios) < costs.MODEL_WITHIN
 
 
 def test_on_a_quick_host_eager_takes_no_longer_and_large_loads_as_long() -> None:

@@ -1,5 +1,6 @@
 """A curve fitted to points made by a known law gives that law back."""
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -176,3 +177,8 @@ def test_loads_of_one_shape_leave_all_to_the_curve():
     assert [curve.at(load.patches) for load in seen] == pytest.approx(
         [DENSE * load.patches for load in seen]
     )
+
+
+def test_a_curve_without_a_card_is_recorded_on_the_cpu():
+    points = [replace(p, environment=environment(None)) for p in made()]
+    assert curves.fit(points, SIZE, PLAIN).source.startswith("recorded on the CPU, torch 2.13.0, ")

@@ -58,7 +58,7 @@ def test_every_family_has_a_real_size_and_no_other_is_named(scripts):
 def test_every_family_passes_all_checks_that_apply_and_is_timed(family, run):
     checks, capture, *speeds = run("--only", family)
     assert checks.numbers["failed_count"] == 0
-    assert checks.numbers["passed_count"] >= 20
+    assert checks.numbers["passed_count"] >= 19
     assert checks.numbers["passed_parity_count"] == 1
     assert checks.numbers["parity_worst_error_ratio"] <= checks.numbers["parity_tolerance_ratio"]
     assert checks.numbers["passed_count"] + checks.numbers["not_run_count"] == len(
@@ -193,7 +193,7 @@ def test_the_page_shows_what_was_measured_and_says_what_was_not(scripts, run):
         for line in docs.page(rows).partition("What is proven where")[2].splitlines()
     }
     assert "not run" not in made["clip"]
-    assert "20 of 20" in made["clip"]
+    assert "19 of 19" in made["clip"]
     assert made["clip"].count("x |") == 3
     assert "| not run | - | not run |" in made["siglip"]
 

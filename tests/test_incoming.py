@@ -6,9 +6,12 @@ import pytest
 import torch
 from helpers import close
 
-from encgraph.encoders import registry
-from encgraph.records import Plan
+from encgraph import sizes
+from encgraph.encoders import inputs, registry
+from encgraph.records import Item, Plan
 from encgraph.runner import EncoderRunner
+
+SIZE = sizes.named("qwen3-vl-tiny")
 
 
 @pytest.mark.parametrize("planned", [True, False])
@@ -31,3 +34,14 @@ def test_rows_are_those_of_the_tensors_not_of_the_callers_sizes(planned):
         refused, other = runner.execute_each([two, second])
         assert said in str(refused)
         assert close(other, right[1], encoder)
+
+
+def test_an_item_refused_by_the_encoder_is_named_once_by_its_place_in_the_batch():
+    encoder = registry.named("qwen3-vl-tiny", device="cpu", dtype=torch.float32)
+    good = inputs.synthetic([Item(tokens=64, patches=256, width=256, height=256)], size=SIZE)[0]
+    bad = replace(good, pixels=good.pixels.int())
+    runner = EncoderRunner(
+        encoder=encoder, plan=Plan(graphs=(), encoder=encoder.spec.name), backend="reference"
+    )
+    with runner, pytest.raises(ValueError, match=r"^item 1 must have pixels of a float dtype"):
+        runner.execute([good, bad])

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from planning_examples import MODELLED, TARGET, images, plan, traffic
@@ -35,7 +35,7 @@ def test_a_weight_counts_a_request_that_often() -> None:
     planned = plan(64, 512)
     weighted = judging.judge(few, planned, costs=MODELLED, weights=[3, 1])
     counted = judging.judge(many, planned, costs=MODELLED)
-    assert weighted.latency == replace(counted.latency, samples=2)
+    assert asdict(weighted.latency) == pytest.approx(asdict(counted.latency) | {"samples": 2})
     assert weighted.padding_ratio == pytest.approx(counted.padding_ratio)
     assert weighted.replay_rate == pytest.approx(counted.replay_rate)
 

@@ -95,7 +95,7 @@ def test_errors_name_the_place_in_the_whole_batch_and_spare_the_others():
     bad = Input(item=image.item, pixels=image.pixels[:-1], grid=image.grid)
     with MixedRunner(made) as runner:
         runner.capture()
-        with pytest.raises(ValueError, match=r"^item 2: .*must have pixels of shape"):
+        with pytest.raises(ValueError, match=r"^item 2 must have pixels of shape"):
             runner.execute([heard, other, bad])
         first, second, third, fourth = runner.execute_each([heard, bad, other, "image"])
         assert isinstance(second, ValueError)

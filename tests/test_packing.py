@@ -182,3 +182,14 @@ def test_a_wrong_packing_name_lists_the_right_ones() -> None:
         packing.packer(DOUBLING, rule="best")
     with pytest.raises(ValueError, match="needs costs"):
         packing.packer(DOUBLING)
+
+
+@pytest.mark.parametrize("rule", packing.PACKINGS)
+def test_a_batch_of_no_items_is_refused_by_what_came(rule: str) -> None:
+    with pytest.raises(TypeError, match=r"batch must be a sequence of Items, got \[1, 2\]"):
+        packers(DOUBLING)[rule]([1, 2])
+
+
+def test_cheapest_without_costs_says_where_they_come_from() -> None:
+    with pytest.raises(ValueError, match="needs costs, got None; load or model them first"):
+        packing.cheapest(images(64), DOUBLING, costs=None)

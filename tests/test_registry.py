@@ -205,3 +205,19 @@ def test_rotary_frequencies_stay_float32_and_computed():
 def test_a_misspelt_name_suggests_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'qwen3-vl-tiny'"):
         registry.named("qwen3-vl-tinny", device="cpu", dtype=torch.float32)
+
+
+@pytest.mark.parametrize("use", [registry.named, registry.from_pretrained])
+@pytest.mark.parametrize(
+    ("device", "dtype", "kind", "said"),
+    [
+        ("cpu", "float32", TypeError, "dtype must be a torch.dtype, got 'float32'; write torch.bf"),
+        ("cpu", torch.int8, ValueError, "dtype must be of floating point, got torch.int8; take"),
+        ("gpu", torch.float32, ValueError, "device must be one that torch knows.*, got 'gpu'"),
+        (None, torch.float32, ValueError, "device must be one that torch knows.*, got None"),
+    ],
+)
+def test_what_is_no_device_or_dtype_is_refused_by_name(use, device, dtype, kind, said, tmp_path):
+    name = "qwen3-vl-tiny" if use is registry.named else tmp_path
+    with pytest.raises(kind, match=said):
+        use(name, device=device, dtype=dtype)

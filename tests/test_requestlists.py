@@ -31,7 +31,21 @@ def test_grids_and_fit_tokens_are_read(tmp_path):
     [
         ("", "line 1 column 1: must be JSON"),
         ([], "must be an object with 'requests'"),
-        ({"requests": [[]]}, "requests[0] must be a list of [h, w], got []"),
+        (
+            [{"width": 640, "height": 480}],
+            "sides in pixels go into a CSV with columns width,height",
+        ),
+        (
+            {"requests": [[{"width": 640, "height": 480}]]},
+            "requests[0][0] must be [h, w] in patches, got {'width': 640, 'height': 480}",
+        ),
+        (
+            {"requests": [[[480, 640]]]},
+            "must have 256 to 65536 patches, got [480, 640] (307200 patches); sides in pixels go into a "
+            "CSV with columns width,height",
+        ),
+        ({"requests": [[[1079, 1919]]]}, "sides in pixels go into a CSV"),
+        ({"requests": [[]]}, "requests[0] must be a list of [h, w] in patches, got []"),
         ({"requests": [[[16, 16]], [[16]]]}, "requests[1][0] must be [h, w] in patches, got [16]"),
         ({"requests": [[[16, -16]]]}, "requests[0][0] must be [h, w] in patches, got [16, -16]"),
         ({"requests": [[[16, True]]]}, "requests[0][0] must be [h, w] in patches, got [16, True]"),
@@ -63,3 +77,33 @@ def test_a_grid_that_no_picture_gives_is_refused_with_the_nearest(tmp_path, name
         ValueError, match=re.escape(f"never gives {sides}; the nearest is {nearest}")
     ):
         requestlists.read(path, sizes.named(name).rule)
+
+
+@pytest.mark.parametrize(
+    ("grids", "said"),
+    [
+        ([[16, 16], [40, 30]], "[40, 30], is an image of 480 x 640 pixels and 300 tokens"),
+        ([[224, 224], [256, 192]], "[224, 224], is an image of 3,584 x 3,584 pixels and 12,544"),
+    ],
+)
+def test_a_note_says_what_the_largest_grid_is_in_pixels(tmp_path, grids, said):
+    first, *_ = read(tmp_path, {"requests": [grids]}).notes
+    assert said in first
+
+
+@pytest.mark.parametrize(
+    ("grids", "is_likely"),
+    [
+        ([[224, 224], [256, 192]], True),
+        ([[224, 224], [256, 190]], False),
+        ([[16, 16], [32, 32], [16, 48]], False),
+    ],
+)
+def test_sides_that_are_all_multiples_of_a_patch_are_said_to_look_like_pixels(
+    tmp_path, grids, is_likely
+):
+    notes = read(tmp_path, {"requests": [grids]}).notes
+    doubted = [
+        note for note in notes if "all sides are multiples of 16, as those in pixels" in note
+    ]
+    assert len(doubted) == is_likely

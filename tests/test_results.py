@@ -134,3 +134,8 @@ def test_a_number_must_end_in_its_unit(environment: Environment) -> None:
 def test_a_measurement_cannot_exist_without_its_environment() -> None:
     with pytest.raises(TypeError, match="environment"):
         Measurement(experiment="x", encoder="e")  # type: ignore[call-arg]
+
+
+def test_weights_of_another_number_than_the_samples_are_refused():
+    with pytest.raises(ValueError, match="weights must be one a sample, got 1 for 2 samples"):
+        Latency.of([1.0, 2.0], clock="wall", weights=[1.0])

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from encgraph import sizes
+from encgraph import sizes, traffic
 from encgraph.sources import reading
 
 SIZE = sizes.named("qwen3-vl-tiny")
@@ -82,3 +82,16 @@ def test_a_clip_with_refused_sides_is_skipped_and_its_arrival_with_it(tmp_path):
     found = reading.from_table(path, SIZE, same)
     assert found.arrivals_s == (2.0,)
     assert found.skipped[0].path.endswith("t.csv:2")
+
+
+@pytest.mark.parametrize("source", [None, 3, b"photos"])
+def test_what_is_no_source_is_refused_with_what_would_be(source):
+    with pytest.raises(TypeError, match=r"source must be a folder of images, .* got "):
+        traffic.read(source, SIZE)
+
+
+def test_columns_that_are_not_read_are_among_the_notes_of_a_traffic(tmp_path):
+    file = tmp_path / "sizes.csv"
+    file.write_text("request_id,width,height\na,640,480\n", encoding="utf-8")
+    said = "columns not read: request_id (did you mean 'request'?)"
+    assert traffic.read(file, SIZE).notes == (said,)

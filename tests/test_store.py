@@ -148,3 +148,11 @@ def test_a_frame_has_a_row_a_measurement_and_flat_columns(
     assert frame["capture_s"].tolist() == [0.5] * 3
     assert "memory" not in frame.columns
     assert len(store.to_frame([])) == 0
+
+
+@pytest.mark.parametrize(
+    "use", [store.read, lambda f: store.write(f, []), lambda f: store.append(f, [])]
+)
+def test_a_name_in_place_of_a_path_is_refused_with_what_to_write(use) -> None:
+    with pytest.raises(TypeError, match=r"must be a pathlib.Path, got 'a.jsonl'; give it as Path"):
+        use("a.jsonl")

@@ -5,16 +5,65 @@ import pytest
 from encgraph.sources import tables
 
 
-def rows_of(tmp_path, text, encoding="utf-8"):
+def read(tmp_path, text, encoding="utf-8", *, prefer="sides"):
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode(encoding))
-    return tables.read(path).rows
+    return tables.read(path, prefer=prefer)
 
 
-def test_every_column_is_read_and_others_are_ignored(tmp_path):
-    (row,) = rows_of(tmp_path, "Height, width,request,frames,arrival_s,note\n480,640.0,r7,8,0.5,\n")
+def rows_of(tmp_path, text, encoding="utf-8"):
+    return read(tmp_path, text, encoding).rows
+
+
+def test_every_column_is_read_and_others_are_named(tmp_path):
+    table = read(tmp_path, "Height, width,request,frames,arrival_s,note\n480,640.0,r7,8,0.5,\n")
     expected = tables.TableRow(line=2, request="r7", width=640, height=480, frames=8, arrival_s=0.5)
-    assert row == expected
+    assert table.rows == (expected,)
+    assert table.notes == ("columns not read: note",)
+
+
+@pytest.mark.parametrize(
+    ("header", "prefer", "said"),
+    [
+        ("request_id,width,height", "sides", "request_id (did you mean 'request'?)"),
+        ("arrival,width,height", "sides", "arrival (did you mean 'arrival_s'?)"),
+        ("width,height,num_frames", "sides", "num_frames (did you mean 'frames'?)"),
+        (
+            "image_width,image_height,tokens",
+            "sides",
+            "image_width (did you mean 'width'?), image_height (did you mean 'height'?)",
+        ),
+        ("image_width,token,tokens", "tokens", "image_width, token"),
+        ("request,request_id,tokens", "sides", "request_id"),
+        ("a,b,c,d,e,f,g,h,i,j,tokens", "sides", "a, b, c, d, e, f, g, h and 2 more"),
+    ],
+)
+def test_a_column_that_is_not_read_is_named_with_what_it_may_have_been_meant_for(
+    tmp_path, header, prefer, said
+):
+    cells = ",".join("1" for _ in header.split(","))
+    table = read(tmp_path, f"{header}\n{cells}\n", prefer=prefer)
+    assert table.notes == (f"columns not read: {said}",)
+
+
+def test_a_column_without_a_name_is_not_named(tmp_path):
+    """As pandas writes an index."""
+    assert read(tmp_path, ",tokens\n0,64\n").notes == ()
+
+
+def test_a_column_that_would_make_a_row_several_items_is_named_with_its_first_line(tmp_path):
+    table = read(tmp_path, "images,width,height\n1,6,4\n2,6,4\n3,6,4\n")
+    assert len(table.rows) == 3
+    assert table.notes == (
+        "columns not read: images",
+        "each row counts as one item, whatever images says ('2' in line 3): write a row an item, "
+        "those of a request with one name in a column request",
+    )
+
+
+def test_a_column_of_ones_makes_no_row_several_items(tmp_path):
+    table = read(tmp_path, "count,tokens\n1,64\n1.0,64\n,64\n")
+    assert table.notes == ("columns not read: count",)
 
 
 def test_without_a_request_column_each_row_is_a_request_and_blank_lines_are_passed_over(tmp_path):
@@ -27,6 +76,8 @@ def test_without_a_request_column_each_row_is_a_request_and_blank_lines_are_pass
     [
         ("", "the file is empty"),
         ("width,height\n", "there is a header width,height but no rows"),
+        ("width;height\n6;4\n", "must be separated by commas, got 'width;height'; save it with"),
+        ("width\theight\n6\t4\n", "with commas in place of '\\t'"),
         ("a,b\n1,2\n", "columns must be width,height or tokens, got 'a,b'"),
         ("width,b\n1,2\n", "column 'height' is missing, got 'width,b'"),
         ("width,height,width\n1,2,3\n", "columns must be unique, got ['width']"),

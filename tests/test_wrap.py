@@ -155,6 +155,97 @@ def test_ordinary_layers_keep_items_apart(name, dtype):
     assert encoder.spec.dtype == dtype
 
 
+class Weighing(nn.Module):
+    """A linear layer with a scale, and one thing done before it."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("scale", torch.full((), 2.0))
+        self.runs, self.first = 0, first
+
+    def forward(self, x):
+        self.runs += 1
+        return self.linear(x) * self.first(self, x)
+
+
+IN_PLACE = {
+    "weight": lambda module, x: module.linear.weight.data.mul_(1.01).sum() * 0 + 1,
+    "buffer": lambda module, x: module.scale.add_(1),
+}
+CHANCE = {
+    "noise": lambda module, x: 1 + 0.1 * torch.rand(()),
+    "dropout": lambda module, x: nn.functional.dropout(torch.ones(8), training=True),
+    "a count": lambda module, x: module.runs,
+}
+READING = {
+    "item": lambda module, x: x.abs().max().item(),
+    "branch": lambda module, x: 1 if x.sum() > 0 else 2,
+    "float": lambda module, x: float(x.mean()),
+    "list": lambda module, x: x.amax().tolist(),
+    "NumPy": lambda module, x: 1 + float(x.numpy().max()),
+}
+
+
+def refused(first):
+    torch.manual_seed(0)
+    with pytest.raises(ValueError) as caught:
+        wrap.fixed(Weighing(first).eval(), torch.rand(8))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("fault", "name"), [("weight", "linear.weight"), ("buffer", "scale")])
+def test_what_changes_its_weights_in_place_is_refused_for_that(fault, name):
+    said = refused(IN_PLACE[fault])
+    assert f"weights and buffers as they are, but every run changes '{name}' in place" in said
+
+
+def test_what_changes_its_input_in_place_is_refused_for_that_and_the_example_stays():
+    example = torch.rand(8)
+    before = example.clone()
+    module = Weighing(lambda module, x: 1)
+    doubling = nn.Sequential(After(lambda y, x: x.mul_(2)), module).eval()
+    with pytest.raises(ValueError, match="must leave its input as it is, but changes it in place"):
+        wrap.fixed(doubling, example)
+    assert torch.equal(example, before)
+
+
+@pytest.mark.parametrize("fault", CHANCE)
+def test_what_differs_from_run_to_run_is_refused_for_that(fault):
+    said = refused(CHANCE[fault])
+    assert "two runs on the same batch must give the same rows, but here they differ" in said
+
+
+@pytest.mark.parametrize("fault", READING)
+def test_what_reads_values_of_its_input_is_refused_for_that_with_the_line(fault):
+    line = READING[fault].__code__.co_firstlineno
+    said = refused(READING[fault])
+    assert "must not read values that depend on its input" in said
+    assert f"but does at test_wrap.py:{line}: " in said
+
+
+def test_a_weight_that_is_read_is_no_reason_of_items_that_are_mixed():
+    said = refused(lambda module, x: module.scale.item() * x.mean())
+    assert said.startswith("an item's rows must not depend on the others in its batch")
+
+
+def test_what_reads_values_of_its_weights_alone_is_taken():
+    module = Weighing(lambda module, x: module.scale.item()).eval()
+    assert wrap.fixed(module, torch.rand(8)).spec.widths == (8,)
+
+
+@pytest.mark.parametrize(
+    ("module", "example", "said"),
+    [
+        (None, torch.ones(3), "module must be a torch Module, got None"),
+        (nn.Linear(3, 3).eval(), [1, 2], r"example must be a torch Tensor, got \[1, 2\]"),
+    ],
+)
+def test_what_is_no_module_or_example_is_refused_by_name(module, example, said):
+    with pytest.raises(TypeError, match=said):
+        wrap.fixed(module, example)
+
+
 def test_an_example_without_finite_rows_is_refused():
     with pytest.raises(ValueError, match="rows of an example must be finite"):
         wrap.fixed(After(lambda y, x: y / 0).eval(), torch.zeros(8))

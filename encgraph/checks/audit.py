@@ -5,48 +5,60 @@ tensor; what it does must not depend on the inputs; and it must do under capture
 warm-up. All of that shows on any machine, by the line of the model that does it.
 """
 
-import functools
-import gc
-import inspect
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
-from types import ModuleType
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from encgraph.checks import checked, watching
+from encgraph.checks import checked, keeping, watching
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject
 from encgraph.checks.watching import Call, Watching
 from encgraph.encoders.protocol import Encoder, Input
 from encgraph.records import Capacity
 
-Cached = Any
-"""What `functools.lru_cache` makes."""
-
 
 def check(subject: Subject) -> Checked:
-    """No call that waits or copies in `forward`, no cached tensor, no read of contents in `item_spec`."""
+    """No call that waits or copies in `forward`, no tensor kept, no read of contents in `item_spec`.
+
+    A tensor from outside module and buffers that was there before any call is said, not failed: on the
+    CPU nobody can tell whether it would lie on the card.
+    """
     encoder, capacity = subject.encoder, subject.capacities()[-1]
     batch = subject.batch(*subject.several)
     forward(encoder, capacity, batch, capturing=False)  # builds what a warm-up builds
-    caches = list(_caches(encoder))
+    caches = list(keeping.caches(encoder))
     before = [cache.cache_info() for cache in caches]
-    seen = forward(encoder, capacity, batch)
+    seen = forward(encoder, capacity, batch, outside=_outside(subject, caches))
     used = [c for c, b in zip(caches, before, strict=True) if c.cache_info()[:2] != b[:2]]
     with watching.watched() as sizing:
         for value in batch:
             encoder.item_spec(value)
     problems = [str(offence) for offence in seen.offences]
     problems += [f"item_spec, which reads no contents: {offence}" for offence in sizing.offences]
-    problems += [_said(cache) for cache in used if _holds_tensor(gc.get_referents(cache))]
-    said = f"{len(seen.calls)} operators in forward, none waits, copies or caches a tensor"
+    problems += [_said(cache) for cache in used if keeping.cached(cache)]
+    said = (
+        f"{len(seen.calls)} operators in forward: none seen that waits or copies, no tensor kept in an "
+        "lru_cache, an attribute or a global"
+    )
+    said += "".join(f"; {offence}" for offence in seen.remarks)
     figures = {"operators_count": float(len(seen.calls))}
     return checked.of("audit", problems, said=said, figures=figures)
+
+
+def _outside(subject: Subject, caches: Sequence[keeping.Cached]) -> dict[int, str]:
+    """Storages from outside module and buffers: kept since the first call, or there before it.
+
+    What an lru_cache holds is told by its name.
+    """
+    known = {keeping.storage_of(t) for cache in caches for t in keeping.cached(cache)}
+    found = keeping.outside(subject.encoder)
+    return {
+        storage: watching.HELD_TENSOR if storage in subject.held else watching.KEPT_TENSOR
+        for storage in found
+        if storage not in known
+    }
 
 
 def paths(subject: Subject) -> Checked:
@@ -73,7 +85,12 @@ def paths(subject: Subject) -> Checked:
 
 
 def forward(
-    encoder: Encoder, capacity: Capacity, batch: Sequence[Input], *, capturing: bool = True
+    encoder: Encoder,
+    capacity: Capacity,
+    batch: Sequence[Input],
+    *,
+    capturing: bool = True,
+    outside: Mapping[int, str] | None = None,
 ) -> Watching:
     """Run a forward on fresh buffers and return what was seen.
 
@@ -83,10 +100,15 @@ def forward(
         batch: What they are filled with.
         capturing: Whether torch says that the stream is being captured, so that code that asks takes
             the path that a graph would hold.
+        outside: What to say of operators that use tensors of these storages.
     """
     buffers = encoder.buffers(capacity, encoder.spec.device, encoder.spec.dtype)
     encoder.fill(buffers, batch)
-    with torch.inference_mode(), _said_to_capture(capturing), watching.watched() as seen:
+    with (
+        torch.inference_mode(),
+        _said_to_capture(capturing),
+        watching.watched(outside or {}) as seen,
+    ):
         encoder.forward(buffers, capacity)
     return seen
 
@@ -113,41 +135,7 @@ def _difference(mine: Sequence[Call], others: Sequence[Call]) -> str | None:
     return None
 
 
-def _caches(encoder: Encoder) -> Iterator[Cached]:
-    """Functions with an lru_cache that the code of an encoder and its modules can reach."""
-    owners = {type(encoder), *(type(m) for m in encoder.module.modules())}
-    names = {base.__module__ for owner in owners for base in owner.__mro__}
-    found = {id(c): c for owner in owners for c in _cached(vars(owner))}
-    for module in _modules(names):
-        found |= {id(c): c for c in _cached(vars(module))}
-    yield from found.values()
-
-
-def _modules(names: set[str]) -> Iterator[ModuleType]:
-    """These modules and those that their functions come from, torch and builtins aside."""
-    near = {n for n in names if n in sys.modules}
-    for name in list(near):
-        values = list(vars(sys.modules[name]).values())
-        near |= {v.__module__ for v in values if inspect.isfunction(v)}
-    for name in near:
-        if name.split(".")[0] not in ("torch", "builtins", "typing") and name in sys.modules:
-            yield sys.modules[name]
-
-
-def _cached(names: Any) -> list[Cached]:
-    return [v for v in list(names.values()) if isinstance(v, functools._lru_cache_wrapper)]
-
-
-def _holds_tensor(value: Any, depth: int = 4) -> bool:
-    """Whether a value is a tensor, or a container with one inside."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return depth > 0 and any(_holds_tensor(one, depth - 1) for one in value)
-    return isinstance(value, Tensor)
-
-
-def _said(cache: Cached) -> str:
+def _said(cache: keeping.Cached) -> str:
     code = cache.__wrapped__.__code__
     return (
         f"{code.co_filename}:{code.co_firstlineno} ({code.co_name}): lru_cache holds a tensor, which "

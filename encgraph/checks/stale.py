@@ -129,12 +129,17 @@ def swapped_module(subject: Subject, runner: EncoderRunner) -> Checked:
     """A swapped submodule is refused; after a new capture it is what runs, replayed and eager.
 
     All submodules that hold weights are swapped at once, for copies of other weights; where that is
-    not seen, one by one. Not judged further where nothing of that changes an answer of `stock`.
+    not seen, one by one. Not judged further where nothing of that changes an answer of `stock`, and
+    not at all where a new capture or eager is wrong with nothing swapped.
     """
     found = refused("swapped_module", subject, runner)
     batch = subject.batch(*subject.several)
-    if not found.passed or _unjudged(subject, runner, [batch]):
+    if not found.passed:
         return found
+    wrong = subject.compared(runner.execute, [batch])[0] or _captured_anew(subject, batch)[0]
+    if wrong:
+        why = f"not judged: answers are wrong with nothing swapped: {wrong[0]}"
+        return checked.not_run("swapped_module", why)
     module, plain = subject.encoder.module, subject.encoder.stock().eager(batch)
     names = _outermost(module)
     with _all_swapped(module, names):

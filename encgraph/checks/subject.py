@@ -5,18 +5,19 @@ items of so many tokens; where the encoder has no such item it gives the nearest
 by the sizes of what came back.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
-from encgraph import sizes
-from encgraph.checks import parity
+from encgraph import packing, sizes
+from encgraph.checks import keeping, parity
 from encgraph.checks.parity import ItemParity
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Encoder, EncoderSpec, Execute, Input
-from encgraph.records import DIMENSIONS, Capacity, Item, Load, Modality, Plan
+from encgraph.records import DIMENSIONS, Bin, Capacity, Item, Load, Modality, Packing, Plan
 from encgraph.runner import EncoderRunner
 from encgraph.sizes import EncoderSize
 
@@ -49,6 +50,39 @@ def _legal(item: Item, size: EncoderSize) -> Item:
     return sizes.item(grid, size.rule, modality=item.modality)
 
 
+def together(plan: Plan) -> packing.Packer:
+    """Pack a whole batch, in its order, into the smallest graph that holds it; else as `ascending`.
+
+    The default packer defers: with a budget of one item in the plan it splits a batch of small items
+    into replays of one each, and no item ever stands in another's company.
+    """
+
+    def pack(items: Sequence[Item]) -> Packing:
+        load = Load.of(items)
+        graph = packing.smallest(plan, load) if items else None
+        if graph is None:
+            return packing.ascending(items, plan)
+        whole = tuple(range(len(items)))
+        return Packing(
+            bins=(Bin(items=whole, graph=graph, capacity=plan.graphs[graph], load=load),)
+        )
+
+    return pack
+
+
+def _alone(execute: Execute) -> Execute:
+    """Run a batch item by item."""
+    return lambda batch: [output for value in batch for output in execute([value])]
+
+
+def _outside(encoder: Encoder) -> dict[int, Tensor]:
+    """What `keeping` finds; nothing where the encoder is not whole yet, which the checks then say."""
+    try:
+        return keeping.outside(encoder)
+    except Exception:
+        return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subject:
     """An encoder under check."""
@@ -59,8 +93,11 @@ class Subject:
     layout: str = "packed"
     """"packed" (no padding row reaches a live one) or "masked" (padding is multiplied by zero)."""
     seed: int = 0
+    held: Mapping[int, Tensor] = field(init=False)
+    """What lay outside the module before any check ran (see `keeping`), by storage, and stays alive."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "held", _outside(self.encoder))
         if self.layout not in ("packed", "masked"):
             raise ValueError(f"layout must be 'packed' or 'masked', got {self.layout!r}")
 
@@ -142,7 +179,10 @@ class Subject:
         return Capacity(**{name: max(getattr(one, name) for one in loads) for name in DIMENSIONS})
 
     def capacities(self) -> tuple[Capacity, ...]:
-        """Three budgets: one smallest item; several, or a tile's border; one much larger."""
+        """Three budgets: one smallest item; several, or a tile's border; one much larger.
+
+        Of two that come out with the same tokens, the one that holds more.
+        """
         low = self.low
         middle = [self.batch(*[low] * 4), self.batch(*self.several)]
         middle += [self.batch(*tokens, low) for tokens in self.around_a_tile]
@@ -150,7 +190,7 @@ class Subject:
         if Modality.VIDEO in self.encoder.spec.modalities:
             large.append(self.batch(8 * low, frames=4))
         made = [self.capacity(*batches) for batches in ([self.batch(low)], middle, large)]
-        return tuple(c for i, c in enumerate(made) if not i or c.tokens > made[i - 1].tokens)
+        return tuple({capacity.tokens: capacity for capacity in sorted(made)}.values())
 
     def plan(self) -> Plan:
         """The plan that checks capture."""
@@ -163,32 +203,41 @@ class Subject:
 
     @contextmanager
     def runner(self) -> Iterator[EncoderRunner]:
-        """A captured runner.
+        """A captured runner, which puts what one graph holds into one replay.
 
         Raises:
             CaptureError: If nothing could be captured.
         """
-        with EncoderRunner(encoder=self.encoder, plan=self.plan(), backend=self.backend) as made:
+        with EncoderRunner(
+            encoder=self.encoder, plan=self.plan(), backend=self.backend, packer=together
+        ) as made:
             made.capture()
             yield made
 
     def compared(
         self, execute: Execute, batches: Sequence[Sequence[Input]]
     ) -> tuple[list[str], dict[str, float]]:
-        """Compare with the untouched forward: problems, each naming batch and item, and figures."""
+        """Compare with the untouched forward of each item alone.
+
+        Alone, because a module may itself answer otherwise for an item in another's company.
+
+        Returns:
+            Problems, each naming batch and item, and figures.
+        """
         encoder = self.encoder
         exact = encoder.spec.dtype == torch.float32
-        oracle = None if exact else encoder.oracle().eager
-        eager, problems = encoder.stock().eager, []
+        oracle = None if exact else _alone(encoder.oracle().eager)
+        eager, problems = _alone(encoder.stock().eager), list[str]()
         found: list[ItemParity] = []
         for batch in batches:
             one = parity.compare(execute, [batch], eager=eager, oracle=oracle)
-            problems += [self._said(item, batch) for item in one.items if not item.holds]
+            problems += self._wrong(one, batch)
             found += one.items
         whole = parity.Parity(items=tuple(found), oracle="")
         worst = whole.worst
         if worst is None:
             return problems, {}
+        problems = list(dict.fromkeys(problems))
         if not problems and not whole.together.holds:
             problems.append(f"all items together differ from stock().eager: {whole.together.said}")
         return problems, {
@@ -197,6 +246,14 @@ class Subject:
             "items_count": float(len(found)),
         }
 
-    def _said(self, item: ItemParity, batch: Sequence[Input]) -> str:
+    def _wrong(self, found: parity.Parity, batch: Sequence[Input]) -> Iterator[str]:
+        """One line a batch: the first item that differs by how much, further ones by number."""
+        wrong = [item for item in found.items if not item.holds]
+        if not wrong:
+            return
         tokens = [self.encoder.item_spec(value).tokens for value in batch]
-        return f"item {item.item} of a batch of {tokens} tokens differs from stock().eager: {item.said}"
+        others = ", ".join(str(item.item) for item in wrong[1:])
+        yield (
+            f"item {wrong[0].item} of a batch of {tokens} tokens differs from stock().eager: "
+            f"{wrong[0].said}" + (f"; further items that differ: {others}" if others else "")
+        )

@@ -15,10 +15,10 @@ from encgraph.checks import (
     checked,
     conformance,
     ownership,
+    places,
     poison,
     running,
     stale,
-    watching,
 )
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject
@@ -112,7 +112,7 @@ class _Tried:
 
     def broke(self, name: str, error: Exception) -> Checked:
         """The outcome of a check that an error ended."""
-        said = str(error) if isinstance(error, CaptureError) else watching.told(error)
+        said = str(error) if isinstance(error, CaptureError) else places.told(error)
         first = self.broken.setdefault(said, name)
         if first != name:
             return checked.not_run(name, f"broke off as {first} did")

@@ -6,12 +6,8 @@ and copies between devices.
 """
 
 import contextlib
-import linecache
-import sys
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,10 +15,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-TORCH = str(Path(torch.__file__).parent)
-HERE = str(Path(__file__).parent)
+from encgraph.checks import keeping, places
+
 WAITS = "makes the host wait for the device"
 COPIES = "copies from the host"
+KEPT_TENSOR = (
+    "uses a tensor kept from an earlier call; make it in forward, or register it in module"
+)
+HELD_TENSOR = "uses a tensor that module does not hold, which must lie on the encoder's device"
 
 METHODS = {
     Tensor.item: WAITS,
@@ -39,8 +39,10 @@ METHODS = {
     Tensor.new_tensor: COPIES,
     torch.tensor: COPIES,
     torch.as_tensor: COPIES,
-    torch.from_numpy: COPIES,
+    torch.asarray: COPIES,
 }
+UNSEEN = ("from_numpy", "frombuffer", "from_dlpack")
+"""Functions of torch that copy from the host and that no mode sees."""
 FACTORIES = {
     torch.arange,
     torch.empty,
@@ -50,6 +52,7 @@ FACTORIES = {
     torch.ones,
     torch.rand,
     torch.randn,
+    torch.scalar_tensor,
     torch.zeros,
 }
 OPERATORS = {
@@ -71,23 +74,12 @@ WAITS_ON_CPU_ONLY = {torch.nn.functional.one_hot}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A line of code outside torch."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} ({linecache.getline(self.file, self.line).strip()})"
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """One operator: name, sizes and values it was given, and where."""
 
     name: str
     given: str
-    place: Place
+    place: places.Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +88,7 @@ class Offence:
 
     call: str
     why: str
-    place: Place
+    place: places.Place
 
     def __str__(self) -> str:
         return f"{self.place}: {self.call} {self.why}"
@@ -108,22 +100,50 @@ class Watching:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.offences: list[Offence] = []
+        self.remarks: list[Offence] = []
+        """Of what may be right: where tensors are used that module does not hold."""
         self.muted = False
 
     def offend(self, call: str, why: str) -> None:
         """Note an offence at the line that is running, once a line."""
-        offence = Offence(call, why, _place())
-        known = {(o.place, o.why) for o in self.offences}
+        offence, noted = (
+            Offence(call, why, places.running()),
+            self.remarks if why == HELD_TENSOR else self.offences,
+        )
+        known = {(o.place, o.why) for o in noted}
         if not self.muted and (offence.place, offence.why) not in known:
-            self.offences.append(offence)
+            noted.append(offence)
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Watching]:
-    """Watch what runs inside."""
+def watched(outside: Mapping[int, str] | None = None) -> Iterator[Watching]:
+    """Watch what runs inside.
+
+    Args:
+        outside: What to say of operators that use tensors of these storages.
+    """
     seen = Watching()
-    with _Functions(seen), _Operators(seen):
+    with _Functions(seen), _Operators(seen, outside or {}), _telling(seen):
         yield seen
+
+
+@contextlib.contextmanager
+def _telling(seen: Watching) -> Iterator[None]:
+    """Put functions of torch that no mode sees behind ones that note their call."""
+    untold = {name: vars(torch)[name] for name in UNSEEN}
+
+    def told_of(name: str, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def noting(*args: Any, **kwargs: Any) -> Tensor:
+            seen.offend(f"{name}()", COPIES)
+            return call(*args, **kwargs)
+
+        return noting
+
+    vars(torch).update({name: told_of(name, call) for name, call in untold.items()})
+    try:
+        yield
+    finally:
+        vars(torch).update(untold)
 
 
 class _Functions(TorchFunctionMode):
@@ -136,7 +156,8 @@ class _Functions(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", str(func))
-        if func in METHODS and not (func is torch.as_tensor and isinstance(args[0], Tensor)):
+        wraps = func in (torch.as_tensor, torch.asarray) and isinstance(args[0], Tensor)
+        if func in METHODS and not wraps:
             self.seen.offend(f"{name}()", METHODS[func])
         elif func in FACTORIES:
             self._factory(name, kwargs)
@@ -156,9 +177,9 @@ class _Functions(TorchFunctionMode):
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, seen: Watching) -> None:
+    def __init__(self, seen: Watching, outside: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen = seen
+        self.seen, self.outside = seen, outside
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -169,7 +190,10 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.seen.offend(name, f"{WAITS}: its result depends on contents")
         if name.startswith("aten::index") and _by_mask(args):
             self.seen.offend("indexing by a mask", f"{WAITS}: its result depends on contents")
-        self.seen.calls.append(Call(str(func), repr(_shown((args, kwargs))), _place()))
+        for storage in _storages((*args, *kwargs.values())) if self.outside else ():
+            if storage in self.outside:
+                self.seen.offend(name, self.outside[storage])
+        self.seen.calls.append(Call(str(func), repr(_shown((args, kwargs))), places.running()))
         result = func(*args, **kwargs)
         if name in ("aten::_to_copy", "aten::copy_") and _crosses(args, result):
             self.seen.offend(name, "copies between devices")
@@ -194,6 +218,15 @@ def handed_back(result: Any, *, results: int) -> Any:
     return tuple(result) if results > 1 else result
 
 
+def _storages(values: Sequence[Any]) -> Iterator[int]:
+    """Of tensors among an operator's arguments and in lists of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield keeping.storage_of(value)
+        elif isinstance(value, list | tuple):
+            yield from _storages(value)
+
+
 def _by_mask(args: Sequence[Any]) -> bool:
     indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
     return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
@@ -212,30 +245,3 @@ def _shown(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_shown(one) for one in value]
     return value if isinstance(value, _PLAIN) else type(value).__name__
-
-
-def told(error: Exception) -> str:
-    """An error in one line, with the deepest line of code outside torch and the checks.
-
-    Args:
-        error: As caught; of a file that cannot be read as Python, the line is the file's.
-    """
-    first = next(iter(str(error).splitlines()), "")
-    if isinstance(error, SyntaxError) and error.filename:
-        line = (error.text or "").strip()
-        return f"{type(error).__name__}: {error.msg} at {error.filename}:{error.lineno} ({line})"
-    frames = traceback.extract_tb(error.__traceback__)
-    others = (TORCH, HERE, contextlib.__file__, "<")
-    inside = [f for f in frames if not f.filename.startswith(others)] or frames
-    if not inside:
-        return f"{type(error).__name__}: {first}"
-    where = f"{inside[-1].filename}:{inside[-1].lineno} ({inside[-1].line})"
-    return f"{type(error).__name__}: {first} at {where}"
-
-
-def _place() -> Place:
-    """The deepest running line outside torch and this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((TORCH, HERE, "<")):
-        frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)

@@ -89,11 +89,12 @@ _MEASURED = ("budget", "defer", "eager", "fallback", "padding", "replay", "repla
 
 app.command(epilog=_ending("recorded", "modelled", "reference"))(look.doctor)
 app.command()(look.encoders)
-app.command(epilog=_ending("atoms", "p50, p90, p99"))(look.traffic)
+app.command(epilog=_ending("atoms", "p50, p90, p99", before=glossary.sources_read()))(look.traffic)
 app.command(
     epilog=_ending(
         *("budget", "defer", "eager", "fill", "held out", "modelled", "p50, p90, p99"),
         *("padding", "recorded", "replayed", "tail smoothed"),
+        before=glossary.sources_read(),
     )
 )(plan.plan)
 app.command(

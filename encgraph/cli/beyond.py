@@ -1,4 +1,4 @@
-"""Say why no budget of a plan is larger, by planning again without each limit."""
+"""Say which requests no budget of a plan holds and why none is larger, by planning again without each limit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,6 +20,19 @@ UNWANTED: Mapping[Tried, str] = {
     "none": "no larger one is predicted to pay for the requests that budgets were fitted on",
     "slower": "larger ones are predicted to be slower on requests that they were not fitted on",
 }
+
+
+def told(wanted: WantedPlan, traffic: Traffic, made: Planned) -> list[str]:
+    """How many requests are over the largest budget, and why, in a sentence; none if none is."""
+    count = planning.beyond(traffic, made.plan)
+    if not made.plan.graphs or not count:
+        return []
+    judged = planning.beyond(traffics.parted(traffic, seed=wanted.seed).held_out, made.plan)
+    unseen = "" if judged else "; none of them is among those that the table is of"
+    return [
+        f"requests over the largest budget, which run eager or in parts: {count:,} of "
+        f"{len(traffic.requests):,}{unseen}; {why(wanted, traffic, made)}"
+    ]
 
 
 def why(wanted: WantedPlan, traffic: Traffic, made: Planned) -> str:

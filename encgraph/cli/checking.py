@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from encgraph import sizes
-from encgraph.checks import checked, subject, suite, watching
+from encgraph.checks import checked, places, subject, suite
 from encgraph.checks.subject import MakeInputs, Subject
 from encgraph.cli import machines, output
 from encgraph.cli.machines import Machine
@@ -118,4 +118,4 @@ def _is_within(missing: str | None, module_name: str) -> bool:
 def _told(error: Exception) -> str:
     """The error with the line that raised it, unless that is the call here."""
     trace = error.__traceback__
-    return watching.told(error.with_traceback(trace.tb_next if trace else None))
+    return places.told(error.with_traceback(trace.tb_next if trace else None))

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from encgraph.cli.idle import Idle
-from encgraph.cli.options import AsJson
+from encgraph.cli.options import AsJson, Out
 from encgraph.errors import require
 
 if TYPE_CHECKING:
     from encgraph.papers import Paper
 
-PapersOut = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Folder to write into.", show_default=False)
-]
 On = Annotated[str, typer.Option("--on", metavar="CARD", help="Card whose measurements to draw.")]
 HtmlOnly = Annotated[bool, typer.Option("--html-only", help="Leave SVG and PDF out.")]
 Against = Annotated[
@@ -37,18 +34,24 @@ _IDLE: tuple[Idle[Path | None], ...] = tuple(
 
 def figures(
     ctx: typer.Context,
-    out: PapersOut = Path("figures"),
+    out: Out = Path("figures"),
     on: On = "h200",
     html_only: HtmlOnly = False,
     check: Against = None,
     as_json: AsJson = False,
 ) -> None:
     """Make every paper figure from the measurements: HTML, SVG, PDF and a manifest of hashes."""
-    from encgraph import exporting, papers
+    from encgraph import exporting, papers, store
     from encgraph.cli import idle, output
 
     idle.refuse(ctx, check, _IDLE)
     made = papers.catalogue(on)
+    require(
+        bool(made),
+        f"no figure can be drawn of card {on!r}, of which there is only "
+        f"{', '.join(store.experiments(on))}; figures need what `encgraph record` or `encgraph bench` "
+        "measured there",
+    )
     if check is not None:
         _compare(check, made, as_json=as_json)
         return

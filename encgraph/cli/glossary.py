@@ -20,6 +20,7 @@ WORDS = {
     "padding": "computed tokens that are nobody's, over all computed",
     "poisoned": "padding was filled with NaN, which must reach no output",
     "pool": "memory for what graphs compute in between",
+    "quick host": "small eager runs as quick as the quickest tenth recorded; they wait for their host",
     "recorded": "from a curve that `encgraph record` measured on that card",
     "replay": "launch a captured graph on new inputs",
     "replayed": "items that went through a graph, over all items",
@@ -62,6 +63,24 @@ def ending(*words: str, before: str = "", boxed: bool = True) -> str:
     listed = "\n".join(["Words:", *(f"{word}: {WORDS[word]}" for word in words)])
     parts = [before, listed] if before else [listed]
     return "\n\n".join(parts if boxed else (f"\b\n{part}" for part in parts))
+
+
+SOURCES_READ = (
+    "Sources:",
+    "a folder: the images below it, a request each; headers alone are read, so that a file damaged "
+    "further on still counts",
+    ".csv: columns width,height in pixels, or tokens; optionally request, frames, arrival_s",
+    ".jsonl: a chat request a line, images as parts of type image_url",
+    '.json: an object whose "requests" lists requests, each a list of pairs: the patches of an image in '
+    "height and in width after its resize, not pixels",
+    "builtin:NAME: requests drawn from a published profile, such as builtin:servegen",
+)
+"""What `SOURCE` may be, a line each."""
+
+
+def sources_read() -> str:
+    """What `SOURCE` may be, for the end of a command's help."""
+    return "\n".join(SOURCES_READ)
 
 
 def presets(*, groups: bool) -> str:

@@ -149,7 +149,7 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A folder of images, a .csv, .jsonl or .json file, or builtin:NAME.",
+        help="A folder of images, a .csv, .jsonl or .json file, or builtin:NAME (see `traffic --help`).",
         show_default=False,
     ),
 ]

@@ -5,8 +5,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 from typing import Any, Literal
 
 import typer
@@ -18,8 +19,8 @@ from encgraph.records import Plan
 
 Holds = Literal["plan", "trace"]
 PIPE_WIDTH = 120
-_LONG_S = 10.0
-"""A step that takes longer says so in a log, once."""
+_LONG_S = 5.0
+"""A step that takes longer says so, once."""
 table = tabular.table
 """A table of columns and rows, as records show themselves in a terminal."""
 
@@ -68,6 +69,18 @@ def logged(values: Iterable[Any], about: str, *, long_s: float = _LONG_S) -> Ite
             note(f"{about}: {done:,}{total} done after {spent_s:.0f} s")
             is_said = True
         yield value
+
+
+@contextmanager
+def working(about: str, *, long_s: float = _LONG_S) -> Iterator[None]:
+    """Write one line on stderr, once what is done inside took long and cannot say how far it is."""
+    timer = Timer(long_s, note, [f"{about}: not done after {long_s:.0f} s, going on"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def reading(values: Iterable[Any]) -> Iterable[Any]:

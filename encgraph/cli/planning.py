@@ -1,12 +1,12 @@
 """Make a plan from a traffic and predict it on requests it was not fitted on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from encgraph import budgets, cards, export, sizes
 from encgraph.budgets import Limits, Prediction, Target
+from encgraph.cli import output
 from encgraph.cli.options import Body, Engine, Export, Method
 from encgraph.costs import Costs
 from encgraph.errors import require
@@ -46,6 +46,14 @@ class WantedPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnQuickHost:
+    """Predictions with eager as in the quickest tenth of the runs recorded, where launches bind it."""
+
+    plan: Prediction
+    eager: Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """A plan, what it is predicted to give, and beside what."""
 
@@ -58,9 +66,11 @@ class Planned:
     doubling: Prediction | None
     """vLLM's default budgets under vLLM's packing; None for what vLLM has no graphs for."""
     eager: Prediction
+    quick: OnQuickHost | None
+    """What a claim against eager stands on; None where the runs on record do not scatter."""
     parts: str
     beyond_ratio: float
-    """Held-out requests with more tokens than the largest budget, 0 to 1."""
+    """Requests with more tokens than the largest budget, 0 to 1; held out or not."""
     costs: str
     """What the costs come from."""
     recorded: bool
@@ -92,7 +102,8 @@ def make(wanted: WantedPlan, size: EncoderSize, costs: Costs, fit: Requests) -> 
             one_cap=wanted.for_vllm,
             pack=rule(wanted),
         )
-        return budgets.fitted(fit, target=target, costs=costs, limits=limits).best.plan
+        with output.working(f"fitting budgets to {len(fit):,} requests"):
+            return budgets.fitted(fit, target=target, costs=costs, limits=limits).best.plan
     if wanted.method == "doubling":
         plan = defaults(size, largest=wanted.largest)
     else:
@@ -186,13 +197,19 @@ def planned(wanted: WantedPlan, traffic: Traffic) -> Planned:
             else None
         ),
         eager=judged(parts, off, costs, "ascending"),
+        quick=OnQuickHost(
+            plan=judged(parts, plan, mine.on_quick_host(), rule(wanted)),
+            eager=judged(parts, off, costs.on_quick_host(), "ascending"),
+        )
+        if costs.eager_spread_ms
+        else None,
         parts=parts.how,
-        beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
+        beyond_ratio=_beyond(traffic, plan),
         costs=costs.source,
         recorded=costs.recorded,
         flags=None,
     )
-    return _exported(wanted, made, parts, mine) if wanted.export == "vllm" else made
+    return _exported(wanted, made, traffic, mine) if wanted.export == "vllm" else made
 
 
 def priced(wanted: WantedPlan, size: EncoderSize) -> Costs:
@@ -210,9 +227,10 @@ def priced(wanted: WantedPlan, size: EncoderSize) -> Costs:
     return costs.with_private_slabs() if wanted.for_vllm else costs
 
 
-def _exported(wanted: WantedPlan, made: Planned, parts: Parts, costs: Costs) -> Planned:
+def _exported(wanted: WantedPlan, made: Planned, traffic: Traffic, costs: Costs) -> Planned:
     """Flags of a plan fitted on all requests, or of what was judged to take no longer than it."""
     size, version = sizes.named(wanted.encoder), wanted.engine_version
+    parts = parted(traffic, seed=wanted.seed)
     is_refitted = parts.fit is not parts.held_out.requests
     plan, said = made.plan, made.parts
     if is_refitted:
@@ -230,7 +248,7 @@ def _exported(wanted: WantedPlan, made: Planned, parts: Parts, costs: Costs) -> 
         plan=plan,
         memory=costs.memory(plan),
         parts=said,
-        beyond_ratio=_beyond(parts.held_out.tokens_by_request, plan),
+        beyond_ratio=_beyond(traffic, plan),
         flags=flags[flags_of],
         flags_of=flags_of,
         is_refitted=is_refitted,
@@ -260,9 +278,14 @@ def _is_within(plan: Plan, wanted: WantedPlan, costs: Costs) -> bool:
     return True
 
 
-def _beyond(tokens: Sequence[int], plan: Plan) -> float:
+def _beyond(traffic: Traffic, plan: Plan) -> float:
+    return beyond(traffic, plan) / len(traffic.requests)
+
+
+def beyond(traffic: Traffic, plan: Plan) -> int:
+    """Requests with more tokens than the largest budget."""
     largest = plan.largest().tokens if plan.graphs else 0
-    return sum(count > largest for count in tokens) / len(tokens)
+    return sum(count > largest for count in traffic.tokens_by_request)
 
 
 def judged(parts: Parts, plan: Plan, costs: Costs, pack: str) -> Prediction:

@@ -10,6 +10,7 @@ from encgraph.budgets import Prediction
 from encgraph.cli import beyond, glossary, listing, output, planning
 from encgraph.cli.idle import Idle
 from encgraph.cli.planning import FlagsOf, Planned, WantedPlan
+from encgraph.costs import MODEL_WITHIN
 from encgraph.errors import require
 from encgraph.export import VllmFlags
 from encgraph.report.text import plural
@@ -80,12 +81,14 @@ def _told(console: Console, made: Planned, traffic: Traffic, wanted: WantedPlan)
     _predictions(console, made)
     console.print()
     console.print(f"costs: {made.costs}")
-    console.print(f"traffic: {made.parts}")
-    if made.plan.graphs and made.beyond_ratio:
+    if not made.recorded:
         console.print(
-            f"note: {made.beyond_ratio:.1%} of requests exceed the largest budget and run eager or "
-            f"in parts; {beyond.why(wanted, traffic, made)}"
+            f"note: modelled times rank plans; what encoders took on an H200 was up to {MODEL_WITHIN:g} "
+            "times less or more"
         )
+    console.print(f"traffic: {made.parts}")
+    for sentence in beyond.told(wanted, traffic, made):
+        console.print(f"note: {sentence}")
     console.print("note: each request is taken to be encoded alone; an engine may join several")
     listing.remarks(console, traffic)
     for sentence in [*expected(made), *slower(made)]:
@@ -120,9 +123,10 @@ def _predictions(console: Console, made: Planned) -> None:
         _row("fitted on a part" if made.is_refitted else "this plan", made.prediction),
         *([_row("vLLM's defaults (doubling)", made.doubling)] if made.doubling else []),
         _row("graphs off (eager)", made.eager),
+        *([_row("graphs off, quick host", made.quick.eager)] if made.quick else []),
     ]
     console.print(output.table(_COLUMNS, rows))
-    glossary.footnote(console, "padding", "replayed")
+    glossary.footnote(console, "padding", "replayed", *(["quick host"] if made.quick else []))
     if made.is_refitted:
         console.print(
             f"memory of the budgets listed above, fitted on all requests: {_mib(made.memory)}"
@@ -188,11 +192,15 @@ def expected(made: Planned) -> list[str]:
     others = [(made.eager.latency, "leaving graphs off")]
     if made.doubling:
         others.insert(0, (made.doubling.latency, "vLLM's defaults"))
-    return [
+    said = [
         f"expected under {under}: {what} against {name}: mean {_change(mine.mean_ms, other.mean_ms)}, "
         f"{_tail(mine, other)}worst {_change(mine.worst_ms, other.worst_ms)}"
         for other, name in others
     ]
+    if made.quick:
+        change = _change(made.quick.plan.mean_ms, made.quick.eager.mean_ms)
+        said[-1] += f"; on a quick host mean {change}"
+    return said
 
 
 def _tail(mine: Latency, other: Latency) -> str:

@@ -115,7 +115,7 @@ def load_plan(path: Path, size: EncoderSize) -> Plan:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"plan {str(path)!r} is not JSON: {error}; {make}") from error
     except ValueError as error:
-        raise ValueError(f"plan {str(path)!r}: {error}") from error
+        raise ValueError(f"plan {str(path)!r}: {error}; {make}") from error
     require(
         plan.encoder == size.name,
         f"plan {str(path)!r} is for encoder {plan.encoder!r}, got --encoder {size.name!r}; {make}",

@@ -178,15 +178,33 @@ def named(
         switches: Those of the family's adapter.
 
     Raises:
+        TypeError: If the dtype is none.
         ValueError: If there is no such size or device, or the attention asked for cannot run here.
     """
     size = sizes.named(name)
+    _check_dtype(dtype)
     build = FAMILIES[size.family].build
     return build(size, device=_there(device), dtype=dtype, seed=seed, **switches)
 
 
+def _check_dtype(dtype: object) -> None:
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(
+            f"dtype must be a torch.dtype, got {dtype!r:.60}; write torch.bfloat16 or torch.float32"
+        )
+    require(
+        dtype.is_floating_point,
+        f"dtype must be of floating point, got {dtype}; take torch.bfloat16 or torch.float32",
+    )
+
+
 def _there(device: torch.device | str) -> torch.device:
-    found = torch.device(device)
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device must be one that torch knows, such as 'cuda' or 'cpu', got {device!r:.60}"
+        ) from error
     cards = torch.cuda.device_count() if found.type == "cuda" else 0
     require(
         found.type != "cuda" or (found.index or 0) < cards,
@@ -213,10 +231,12 @@ def from_pretrained(
         switches: Those of the family's adapter.
 
     Raises:
+        TypeError: If the dtype is none.
         ValueError: If it is a model of no known family, weights are missing, the hub cannot be
             reached, or there is no such device; says which.
     """
     there = _there(device)
+    _check_dtype(dtype)
     files = saved.Files(str(path))
     own, whole = files.config(), json.loads(files.path("config.json").read_text())
     known = {m: family for family in FAMILIES.values() for m in family.model_types}

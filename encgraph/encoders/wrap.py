@@ -1,10 +1,13 @@
 """Make an encoder of any module whose inputs have one shape, without an adapter."""
 
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from encgraph.encoders.fixed import Fixed, RunSlots, Slot
 from encgraph.errors import require
@@ -23,6 +26,10 @@ ANOTHER_PLACE = 0.05
 is some percent apart."""
 SMALLEST = 1e-6
 """Distance that counts as none, for rows of zeros."""
+READS = frozenset(
+    {Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__}
+)
+"""What makes a Python value of a tensor's contents."""
 
 
 def call(module: Any, pixels: Tensor) -> Any:
@@ -65,13 +72,18 @@ def fixed(
         An encoder of rows: of (N, W) outputs 1 an item, of (N, R, W) R, of (N, W, h, w) maps h x w.
 
     Raises:
-        ValueError: If an output is not batch first, outputs differ in rows, an item's rows depend
-            on the others in its batch, or the example's are not finite.
+        TypeError: If the module or the example is none.
+        ValueError: If an output is not batch first, outputs differ in rows, the example's are not
+            finite, or an item's depend on more than the item: on the others in its batch, on chance,
+            on values read back from the device, on what an earlier run changed in place.
 
     >>> encoder = fixed(nn.Linear(3, 5).eval(), torch.zeros(3))
     >>> encoder.spec.widths, encoder.slot.rows
     ((5,), 1)
     """
+    for what, value, kind in (("module", module, nn.Module), ("example", example, Tensor)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{what} must be a torch {kind.__name__}, got {value!r:.60}")
     require(not module.training, "the module must be in eval mode; call .eval() on it")
 
     def rows(held: Any, pixels: Tensor) -> Sequence[Tensor]:
@@ -105,27 +117,99 @@ def _probe(module: nn.Module, example: Tensor, rows: RunSlots) -> Sequence[Tenso
     whatever their dtype; only beside none at all do they round otherwise.
     """
     weight = next(module.parameters(), example)
-    one = example[None].to(weight.device, weight.dtype)
+    one = example[None].to(weight.device, weight.dtype, copy=True)
     # Positive, since many modules take logarithms or roots.
     drawn = torch.rand(one.shape, generator=torch.Generator().manual_seed(0), device="cpu")
     noise = drawn.to(weight.device, weight.dtype)
-
-    def ends(other: Tensor) -> Sequence[Tensor]:
-        """Rows of two items with another between them: it may leak either way."""
-        return [made[::2] for made in rows(module, torch.cat((one, other, noise)))]
-
-    alone, twice = rows(module, one), rows(module, torch.cat((one, one, noise)))
+    alone, copies = rows(module, one), torch.cat((one, one, noise))
+    twice = rows(module, copies)
     calm = [made[::2] for made in twice]
     require(
         all(bool(made.isfinite().any()) for made in calm),
         "the rows of an example must be finite, but here they are not; give another example",
     )
+
+    def demand(holds: bool, batch: Tensor, what: str) -> None:
+        if not holds:
+            raise ValueError(_other_reason(module, rows, copies, batch) or MIXES.format(what=what))
+
     for place in (0, 1):
         mine = [made[place : place + 1] for made in twice]
-        _demand(mine, alone, "copies of itself", least=ANOTHER_PLACE)
+        demand(_alike(mine, alone, least=ANOTHER_PLACE), one, "copies of itself")
     for what, other in _neighbours(one, noise).items():
-        _demand(ends(other), calm, what, least=ONE_SHAPE)
+        batch = torch.cat((one, other, noise))  # it may leak either way
+        ends = [made[::2] for made in rows(module, batch)]
+        demand(_alike(ends, calm, least=ONE_SHAPE), batch, what)
     return alone
+
+
+MIXES = (
+    "an item's rows must not depend on the others in its batch, but beside {what} they do; a module "
+    "that mixes items cannot share a replay between them"
+)
+
+
+class _ReadValues(TorchFunctionMode):
+    """Keeps the Python values that are made of tensors, and where the last was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[str] = []
+        self.place = ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in READS:
+            self.values.append(repr(made))
+            self.place = _place()
+        return made
+
+
+def _place() -> str:
+    """The line outside of torch that runs, as `file.py:3`."""
+    outside = (str(Path(torch.__file__).parent), __file__)
+    frames = [f for f in traceback.extract_stack() if not f.filename.startswith(outside)]
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+
+
+def _other_reason(module: nn.Module, rows: RunSlots, first: Tensor, second: Tensor) -> str:
+    """Why a module's rows differ between two batches, unless it is that it mixes their items."""
+    kept = {name: tensor.clone() for name, tensor in _held(module)}
+    runs, reads = [], []
+    for batch in (first, first, second):
+        given, read = batch.clone(), _ReadValues()
+        with read:
+            runs.append(rows(module, given))
+        reads.append(read)
+        if not _same(given, batch):
+            return "the module must leave its input as it is, but changes it in place; let it copy"
+        changed = [name for name, tensor in _held(module) if not _same(tensor, kept[name])]
+        if changed:
+            return (
+                f"the module must leave its weights and buffers as they are, but every run changes "
+                f"{changed[0]!r} in place; freeze it"
+            )
+    if not _alike(runs[1], runs[0], least=ONE_SHAPE):
+        return (
+            "two runs on the same batch must give the same rows, but here they differ: the module "
+            "draws random numbers or counts its runs; switch that off"
+        )
+    if reads[0].values != reads[2].values:
+        return (
+            "the module must not read values that depend on its input (`.item()`, or a branch on a "
+            f"tensor), but does at {reads[2].place}: a graph replays what those of another batch led "
+            "to; choose by tensors, such as torch.where"
+        )
+    return ""
+
+
+def _held(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether tensors are equal, NaN to NaN."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _neighbours(one: Tensor, noise: Tensor) -> dict[str, Tensor]:
@@ -141,19 +225,17 @@ def _neighbours(one: Tensor, noise: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _demand(mine: Sequence[Tensor], true: Sequence[Tensor], what: str, *, least: float) -> None:
-    """Refuse rows that are not what they were; values that were not finite say nothing."""
+def _alike(mine: Sequence[Tensor], true: Sequence[Tensor], *, least: float) -> bool:
+    """Whether rows are what they were; values that were not finite say nothing."""
     for rows, before in zip(mine, true, strict=True):
         rounding = torch.finfo(before.dtype).eps if before.is_floating_point() else 0.0
         known = before.isfinite()
         was, now = (made.double().where(known, 0.0) for made in (before, rows))
         gap = torch.linalg.vector_norm(now - was, dim=(1, 2))
         size = torch.linalg.vector_norm(was, dim=(1, 2))
-        require(
-            bool((gap <= max(least, rounding) * size + SMALLEST).all()),
-            f"an item's rows must not depend on the others in its batch, but beside {what} they do; "
-            "a module that mixes items cannot share a replay between them",
-        )
+        if not bool((gap <= max(least, rounding) * size + SMALLEST).all()):
+            return False
+    return True
 
 
 def _rows(made: Any, batch: int) -> list[Tensor]:

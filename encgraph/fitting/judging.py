@@ -86,6 +86,11 @@ def judge(
 
 def check(requests: Sequence[Sequence[Item]], weights: Sequence[float] = ()) -> None:
     """Refuse requests that cannot be planned for."""
+    if not isinstance(requests, Sequence):
+        raise TypeError(
+            "requests must be a sequence of requests, each a sequence of items, got "
+            f"{type(requests).__name__}; a Traffic has them as `.requests`"
+        )
     require(
         not any(isinstance(items, Item) for items in requests),
         "requests must be sequences of items, got items; put those of one request into a list",
@@ -140,7 +145,7 @@ def predict(
     real = float((share * outcome.loads[0])[replayed].sum())
     items = share * outcome.loads[2]
     return Prediction(
-        latency=Latency.of(by_request.tolist(), clock="predicted", weights=weights.tolist()),
+        latency=Latency.of(by_request, clock="predicted", weights=weights),
         by_request_ms=tuple(by_request.tolist()),
         padding_ratio=1 - real / rows if rows else 0.0,
         replay_rate=float(items[replayed].sum() / items.sum()),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from encgraph import incoming
 from encgraph.balance import Assignment, Rule
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.errors import require
@@ -201,7 +202,7 @@ class ShardedRunner(Showing):
             made = value.load() if isinstance(value, Lazy) else value
             found = self.runner.encoder.item_spec(made)
         except Exception as error:
-            raise ValueError(f"item {index}: {error}") from error
+            raise ValueError(incoming.placed(str(error), index)) from error
         require(
             (found.tokens, found.patches) == (value.item.tokens, value.item.patches),
             f"item {index} must have the {value.item.tokens} tokens it was planned with, "

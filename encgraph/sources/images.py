@@ -2,14 +2,14 @@
 
 Sizes are those after EXIF orientation, as transformers' `load_image` feeds them: whoever decodes a
 file must apply `PIL.ImageOps.exif_transpose` first. An EXIF block that follows the pixels of a PNG is
-not seen, nor is damage behind a sound header.
+not seen, nor is damage behind a sound header. What Pillow refuses to open for its size is refused here
+too, since no engine that decodes with it takes it.
 """
 
 import base64
 import io
 import os
 import stat
-import struct
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,9 +29,6 @@ SIDEWAYS = frozenset({5, 6, 7, 8})
 
 HEADER_CHARS = 1 << 16
 """Base64 characters of a data URI tried first; a header that is longer is read from all of them."""
-
-MAGIC_BYTES = 16
-"""Of a file's start, by which Pillow tells formats apart."""
 
 
 class Sized(NamedTuple):
@@ -145,32 +142,14 @@ def _upright(file: BinaryIO) -> tuple[int, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with _opened(file, known) as image:
+            with Image.open(file, formats=known) as image:
                 return _turned(image)
         except OSError:
             raise
         except Image.DecompressionBombError as error:
-            raise ValueError(f"too large to decode safely: {error}") from error
+            raise ValueError(_too_large()) from error
         except Exception as error:
             raise ValueError(f"broken header: {type(error).__name__}: {error}") from error
-
-
-def _opened(file: BinaryIO, known: list[str]) -> Image.Image:
-    """Open an image of any size: Pillow's limit on pixels is for those who decode them.
-
-    WebP keeps the limit, since its reader takes in the whole image.
-    """
-    try:
-        return Image.open(file, formats=known)
-    except Image.DecompressionBombError:
-        file.seek(0)
-        start = file.read(MAGIC_BYTES)
-        for make, accepts in (Image.OPEN[name] for name in known):
-            if accepts is None or accepts(start) is True:
-                file.seek(0)
-                with suppress(SyntaxError, IndexError, TypeError, struct.error):
-                    return make(file, "")
-        raise
 
 
 def _turned(image: Image.Image) -> tuple[int, int]:
@@ -180,6 +159,14 @@ def _turned(image: Image.Image) -> tuple[int, int]:
         return width, height
     orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
     return (height, width) if orientation in SIDEWAYS else (width, height)
+
+
+def _too_large() -> str:
+    """Pillow warns from its limit on and refuses from twice that on."""
+    most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+    return (
+        f"too large: Pillow, with which engines decode, refuses over {most:,} pixels; scale it down"
+    )
 
 
 def _unidentified(suffix: str) -> str:

@@ -201,7 +201,7 @@ def from_request_list(path: Path, size: EncoderSize, progress: ProgressBar) -> F
             for index, grids in enumerate(progress(listed.requests))
         ),
         fit_tokens=listed.fit_tokens,
-        notes=("the list has patch grids: sides are those after the resize",),
+        notes=listed.notes,
     )
 
 
@@ -257,7 +257,8 @@ def _token_grid(tokens: int, size: EncoderSize) -> Grid:
 def _table_notes(table: Table, asked: int, found: Found, size: EncoderSize) -> list[str]:
     """Say which columns were passed over, and where items have other tokens than were asked for."""
     passed_over = f"the {table.form} count, {', '.join(table.unread)} are not read"
-    notes = [f"the table has sides and tokens: {passed_over}"] if table.unread else []
+    notes = [*table.notes]
+    notes += [f"the table has sides and tokens: {passed_over}"] if table.unread else []
     given = sum(item.tokens for request in found.requests for item in request)
     rule, in_all = size.rule, f"{given} tokens in all for {asked} asked"
     if table.form == "tokens" and rule.modality is Modality.IMAGE:

@@ -9,6 +9,11 @@ from typing import Any
 from encgraph.errors import require
 from encgraph.sizes import Grid, TokenRule, image_grid
 
+IN_PIXELS = "sides in pixels go into a CSV with columns width,height"
+"""Where sizes belong that are no patch grids."""
+PIXEL_LIKE = 4
+"""Sides of at least so many times a patch, all of them multiples of it, are likely in pixels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestList:
@@ -17,6 +22,8 @@ class RequestList:
     requests: tuple[tuple[Grid, ...], ...]
     fit_tokens: tuple[int, ...] = ()
     """Tokens a request; those requests are not among `requests`."""
+    notes: tuple[str, ...] = ()
+    """What the numbers are taken for, a sentence each."""
 
 
 def read(path: Path, rule: TokenRule) -> RequestList:
@@ -44,7 +51,8 @@ def read(path: Path, rule: TokenRule) -> RequestList:
 def _parsed(values: Any, rule: TokenRule) -> RequestList:
     require(
         isinstance(values, dict) and isinstance(values.get("requests"), list),
-        "must be an object with 'requests', a list of requests, each a list of [h, w]",
+        "must be an object with 'requests', a list of requests, each a list of [h, w] in patches; "
+        f"{IN_PIXELS}",
     )
     require(
         not rule.is_cut,
@@ -57,18 +65,34 @@ def _parsed(values: Any, rule: TokenRule) -> RequestList:
         require(
             _is_count(tokens), f"fit_tokens[{index}] must be a whole number over 0, got {tokens!r}"
         )
-    return RequestList(
-        requests=tuple(
-            _request(grids, f"requests[{index}]", rule)
-            for index, grids in enumerate(values["requests"])
-        ),
-        fit_tokens=tuple(fit),
+    requests = tuple(
+        _request(grids, f"requests[{index}]", rule)
+        for index, grids in enumerate(values["requests"])
     )
+    return RequestList(requests=requests, fit_tokens=tuple(fit), notes=_notes(requests, rule))
+
+
+def _notes(requests: Sequence[Sequence[Grid]], rule: TokenRule) -> tuple[str, ...]:
+    """Say what the largest grid is in pixels, and that grids look like pixels where they do."""
+    grids = {grid for request in requests for grid in request}
+    if not grids:
+        return ()
+    _, high, wide = max(grids, key=lambda grid: (grid.h * grid.w, grid))
+    tokens = rule.tokens(high * wide // rule.merge_area)
+    said = (
+        f"the list has patch grids [h, w], sides after the resize: the largest, {[high, wide]!r}, is an "
+        f"image of {wide * rule.patch:,} x {high * rule.patch:,} pixels and {tokens:,} tokens"
+    )
+    sides = [side for grid in grids for side in (grid.h, grid.w)]
+    is_likely = all(s % rule.patch == 0 and s >= PIXEL_LIKE * rule.patch for s in sides)
+    doubt = f"all sides are multiples of {rule.patch}, as those in pixels often are; {IN_PIXELS}"
+    return (said, doubt) if is_likely else (said,)
 
 
 def _request(grids: Any, place: str, rule: TokenRule) -> tuple[Grid, ...]:
     require(
-        isinstance(grids, list) and bool(grids), f"{place} must be a list of [h, w], got {grids!r}"
+        isinstance(grids, list) and bool(grids),
+        f"{place} must be a list of [h, w] in patches, got {grids!r:.60}; {IN_PIXELS}",
     )
     return tuple(_grid(sides, f"{place}[{index}]", rule) for index, sides in enumerate(grids))
 
@@ -76,16 +100,17 @@ def _request(grids: Any, place: str, rule: TokenRule) -> tuple[Grid, ...]:
 def _grid(sides: Sequence[int], place: str, rule: TokenRule) -> Grid:
     require(
         isinstance(sides, list) and len(sides) == 2 and all(_is_count(side) for side in sides),
-        f"{place} must be [h, w] in patches, got {sides!r}",
+        f"{place} must be [h, w] in patches, got {sides!r:.60}",
     )
     high, wide = sides
-    divides = high % rule.merge == 0 and wide % rule.merge == 0
-    require(divides, f"{place}: sides must be multiples of {rule.merge}, got {sides!r}")
     low, top = (pixels // rule.patch**2 for pixels in (rule.min_pixels, rule.max_pixels))
     require(
         low <= high * wide <= top,
-        f"{place} must have {low} to {top} patches, got {sides!r} ({high * wide} patches)",
+        f"{place} must have {low} to {top} patches, got {sides!r} ({high * wide} patches)"
+        + (f"; {IN_PIXELS}" if high * wide > top else ""),
     )
+    divides = high % rule.merge == 0 and wide % rule.merge == 0
+    require(divides, f"{place}: sides must be multiples of {rule.merge}, got {sides!r}")
     try:
         given = image_grid(wide * rule.patch, high * rule.patch, rule)
     except ValueError as error:

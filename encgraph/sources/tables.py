@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from encgraph.errors import MOST, require
+from encgraph.errors import MOST, nearest, require
 
 WHOLE = re.compile(r"\+?0*(\d+)(\.0*)?")
 """Whole numbers, also as pandas writes them into a column with gaps."""
 SIDES = ("width", "height")
 _TOKENS = "tokens"
+_OF_A_REQUEST = ("request", "arrival_s")
+COUNTS = frozenset(
+    {"images", "items", "count", "num_images", "num_items", "image_count", "repeat", "repeats"}
+)
+"""Names of columns that would make a row several items."""
+MOST_NAMED = 8
+"""Columns that a note names."""
 Form = Literal["sides", "tokens"]
+_COLUMNS: Mapping[Form, tuple[str, ...]] = {"sides": (*SIDES, "frames"), "tokens": (_TOKENS,)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,8 @@ class Table:
     """What was read."""
     unread: tuple[str, ...] = ()
     """Columns of the other form, which were passed over."""
+    notes: tuple[str, ...] = ()
+    """What else is in it and not read, a sentence each."""
 
 
 def read(path: Path, *, prefer: Form = "sides") -> Table:
@@ -52,7 +62,7 @@ def read(path: Path, *, prefer: Form = "sides") -> Table:
 
     Args:
         path: CSV in UTF-8 with a header line. `request` joins rows to requests, `arrival_s` says
-            when each arrived; further columns are ignored.
+            when each arrived; further columns are named in `Table.notes`.
         prefer: What is read of a table that has both sides and tokens.
 
     Raises:
@@ -71,17 +81,36 @@ def _table(reader: Any, prefer: Form) -> Table:
     header = [name.strip().lower() for name in next(reader, [])]
     require(any(header), "the file is empty; give a header such as width,height and rows")
     _check_columns(header)
-    by_form: dict[Form, tuple[str, ...]] = {"sides": (*SIDES, "frames"), "tokens": (_TOKENS,)}
-    there = {form: tuple(n for n in names if n in header) for form, names in by_form.items()}
+    there = {form: tuple(n for n in names if n in header) for form, names in _COLUMNS.items()}
     form: Form = prefer if there[prefer] else "tokens" if there["tokens"] else "sides"
     unread = tuple(name for other, names in there.items() if other != form for name in names)
     kept = [name for name in header if name not in unread]
-    rows = tuple(_rows(reader, header, kept))
+    several: dict[str, str] = {}
+    rows = tuple(_rows(reader, header, kept, several))
     require(bool(rows), f"there is a header {','.join(header)} but no rows")
-    return Table(rows=rows, form=form, unread=unread)
+    notes = (*_strange(header, prefer), *several.values())
+    return Table(rows=rows, form=form, unread=unread, notes=notes)
 
 
-def _rows(reader: Any, header: list[str], kept: list[str]) -> Iterator[TableRow]:
+def _strange(header: list[str], prefer: Form) -> Iterator[str]:
+    """Name the columns that nothing reads, each with what it may have been meant for."""
+    known = (*_COLUMNS["sides"], *_COLUMNS["tokens"], *_OF_A_REQUEST)
+    strange = [name for name in header if name and name not in known]
+    missing = [n for n in (*_COLUMNS[prefer], *_OF_A_REQUEST) if n not in header]
+    said = [
+        f"{name:.40} ({near})" if (near := nearest(name, missing).strip()) else f"{name:.40}"
+        for name in strange[:MOST_NAMED]
+    ]
+    if strange:
+        more = f" and {len(strange) - MOST_NAMED:,} more" if len(strange) > MOST_NAMED else ""
+        yield f"columns not read: {', '.join(said)}{more}"
+
+
+def _rows(
+    reader: Any, header: list[str], kept: list[str], several: dict[str, str]
+) -> Iterator[TableRow]:
+    """Rows of the table; `several` is given a note of each column that makes a row several items."""
+    counts = sorted(COUNTS.intersection(header))
     for cells in reader:
         if any(cell.strip() for cell in cells):
             more = [cell for cell in cells[len(header) :] if cell.strip()]
@@ -90,10 +119,28 @@ def _rows(reader: Any, header: list[str], kept: list[str]) -> Iterator[TableRow]
                 f"line {reader.line_num}: must have {len(header)} fields, as the header has, got "
                 f"{','.join(cells)!r:.60}; write numbers without thousands separators",
             )
-            yield _row(dict(zip(header, cells, strict=False)), kept, reader.line_num)
+            named = dict(zip(header, cells, strict=False))
+            for name in counts:
+                value = named.get(name, "").strip()
+                if value not in ("", "1", "1.0"):
+                    several.setdefault(name, _several(name, value, reader.line_num))
+            yield _row(named, kept, reader.line_num)
+
+
+def _several(name: str, value: str, line: int) -> str:
+    return (
+        f"each row counts as one item, whatever {name} says ({value!r:.20} in line {line}): write a "
+        "row an item, those of a request with one name in a column request"
+    )
 
 
 def _check_columns(header: list[str]) -> None:
+    mark = next((mark for mark in ";\t|" if mark in header[0]), "")
+    require(
+        len(header) > 1 or not mark,
+        f"fields must be separated by commas, got {header[0]!r:.60}; save it with commas in place of "
+        f"{mark!r}",
+    )
     sides = set(SIDES) & set(header)
     if len(sides) == 1:
         other = (set(SIDES) - sides).pop()
