@@ -161,9 +161,7 @@ class Costs:
             return 0.0
         device = self.eager_dense.at(load.patches) + self.eager_square_ms * load.square
         floor, spread = self.eager_floor_ms, self.eager_spread_ms or (0.0,)
-        # Mean of max(floor + off, device): in this form few calls, of which packing makes many.
-        bound = [ms for off in spread if (ms := floor + off) > device]
-        expected = (sum(bound) + device * (len(spread) - len(bound))) / len(spread)
+        expected = sum(max(floor + off, device) for off in spread) / len(spread)
         return expected + self.eager_item_ms * load.items
 
     def are_of(self, encoder: str, gpu: str | None) -> bool:

@@ -17,7 +17,7 @@ from encgraph import budgets, calibrating, capturing, cards, exact, graphs, memo
 from encgraph.attention import plain
 from encgraph.budgets import Target
 from encgraph.costs import Costs
-from encgraph.encoders import fusing, inputs, registry
+from encgraph.encoders import compiling, fusing, inputs, registry
 from encgraph.encoders.protocol import Encoder, Input
 from encgraph.errors import CaptureError
 from encgraph.exact import ExactSet
@@ -168,10 +168,10 @@ def encoder(strategy: Strategy, setting: Setting) -> Encoder:
         ValueError: If a switch or the attention cannot be had here, or the strategy cannot run here.
     """
     _check(strategy, setting)
-    whole = strategy.plan == "compile"
+    whole, family = strategy.plan == "compile", setting.size.family
     switches = strategy.switches | {
-        "compiled": strategy.compiled and not whole,
-        "fused": strategy.fused and setting.size.family in fusing.FUSED_FAMILIES,
+        "compiled": strategy.compiled and not whole and family in compiling.COMPILED_FAMILIES,
+        "fused": strategy.fused and family in fusing.FUSED_FAMILIES,
     }
     try:
         made = registry.named(

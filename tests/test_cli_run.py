@@ -10,6 +10,7 @@ from helpers_cli import TINY, error, invoke, passes, photos, read_json
 
 from encgraph import codec, sizes, store
 from encgraph.cli import sources
+from encgraph.encoders import compiling
 from encgraph.facts import Report
 from encgraph.records import FallbackReason, Plan, Route
 from encgraph.traffic import Traffic
@@ -234,6 +235,17 @@ def test_check_gives_a_line_a_check_and_passes() -> None:
     said = passes("check", *REFERENCE).splitlines()
     assert {line.split()[1] for line in said} == {"passed"}
     assert {"audit", "parity", "poison", "ownership"} < {line.split()[0] for line in said}
+
+
+def test_check_takes_a_body_of_a_published_size_that_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
+    said = passes("check", *REFERENCE, "--body", "fused").splitlines()
+    assert {line.split()[1] for line in said} == {"passed"}
+    other = ("check", "--encoder", "siglip-tiny", "--backend", "reference", "--body", "compiled")
+    assert "compiled must be left out for this encoder" in error(*other)
+    assert "--body is for a published size" in error("check", "--encoder", "a:b", "--body", "fused")
 
 
 @pytest.mark.parametrize("backend", [pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from encgraph import sizes
-from encgraph.encoders import inputs, registry
+from encgraph.encoders import compiling, fusing, inputs, registry
 from encgraph.sizes import Grid
 
 VISION = {
@@ -221,3 +221,16 @@ def test_what_is_no_device_or_dtype_is_refused_by_name(use, device, dtype, kind,
     name = "qwen3-vl-tiny" if use is registry.named else tmp_path
     with pytest.raises(kind, match=said):
         use(name, device=device, dtype=dtype)
+
+
+@pytest.mark.parametrize("size", [s for s in sizes.SIZES.values() if s.parameters < 1_000_000])
+@pytest.mark.parametrize("body", [{"compiled": True}, {"compiled": True, "fused": True}])
+def test_a_body_that_a_family_does_not_have_is_refused_and_never_left_out(size, body):
+    families = fusing.FUSED_FAMILIES if "fused" in body else compiling.COMPILED_FAMILIES
+    made = {"device": "cpu", "dtype": torch.float32}
+    if size.family in families:
+        spec = registry.named(size.name, **made, **body).spec
+        assert (spec.compiled, spec.fused) == (True, "fused" in body)
+    else:
+        with pytest.raises(ValueError, match=r"must be left out for this encoder|cannot be fused"):
+            registry.named(size.name, **made, **body)

@@ -11,7 +11,7 @@ from encgraph.checks import checked, places, subject, suite
 from encgraph.checks.subject import MakeInputs, Subject
 from encgraph.cli import machines, output
 from encgraph.cli.machines import Machine
-from encgraph.cli.options import Backend
+from encgraph.cli.options import Backend, Body
 from encgraph.encoders import protocol, registry
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import require
@@ -21,21 +21,28 @@ MASKED = ("ragged",)
 """Layouts that multiply padding by zero."""
 
 
-def show(encoder: str, backend: Backend | None, *, seed: int, as_json: bool) -> None:
+def show(
+    encoder: str, backend: Backend | None, *, body: Body = "plain", seed: int, as_json: bool
+) -> None:
     """Run the checks, a line each.
 
     Args:
         encoder: A published size, or `module:function`: the function is called with `device` and
             `dtype` and returns an encoder; a `make_inputs` beside it makes its inputs.
         backend: What replays; None for cuda where there is a card.
+        body: Of a published size; the user's own has the one that its function gives it.
         seed: Of weights and inputs.
         as_json: Whether to write one JSON value instead of lines.
 
     Raises:
         typer.Exit: With status 1 if one failed.
+        ValueError: If there is no such encoder, or it has no such body.
     """
     machine = machines.chosen(backend)
-    made = _own(encoder, machine, seed) if ":" in encoder else _published(encoder, machine, seed)
+    if ":" in encoder:
+        made = _own(encoder, machine, seed)
+    else:
+        made = _published(encoder, machine, seed, body=body)
     output.note(machine.said)
     found = []
     for one in suite.run(made):
@@ -49,9 +56,16 @@ def show(encoder: str, backend: Backend | None, *, seed: int, as_json: bool) -> 
         raise typer.Exit(1)
 
 
-def _published(name: str, machine: Machine, seed: int) -> Subject:
+def _published(name: str, machine: Machine, seed: int, *, body: Body) -> Subject:
     size = sizes.named(name)
-    built = registry.named(size.name, device=machine.device, dtype=machine.dtype, seed=seed)
+    built = registry.named(
+        size.name,
+        device=machine.device,
+        dtype=machine.dtype,
+        seed=seed,
+        compiled=body != "plain",
+        fused=body == "fused",
+    )
     return Subject(
         encoder=built,
         make_inputs=subject.synthetic(built.spec),

@@ -8,6 +8,7 @@ import typer
 from encgraph.cli.options import (
     AsJson,
     BackendName,
+    BodyName,
     Calibrate,
     Count,
     EncoderName,
@@ -19,6 +20,7 @@ from encgraph.cli.options import (
     StrategyName,
     encoder_names,
 )
+from encgraph.errors import require
 
 
 def run(  # noqa: PLR0913 - a parameter an option
@@ -81,6 +83,7 @@ def check(
         ),
     ],
     backend: BackendName = None,
+    body: BodyName = "plain",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -89,6 +92,11 @@ def check(
 
     if ":" not in encoder:
         sizes.named(encoder)  # a misspelt name is said before torch is loaded
+    else:
+        require(
+            body == "plain",
+            f"--body is for a published size, got {body!r} for {encoder!r}; let its function choose",
+        )
     from encgraph.cli import checking
 
-    checking.show(encoder, backend, seed=seed, as_json=as_json)
+    checking.show(encoder, backend, body=body, seed=seed, as_json=as_json)

@@ -18,10 +18,29 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from encgraph.encoders import fusing
+from encgraph.encoders.protocol import Switches
 from encgraph.errors import require
 
+COMPILED_FAMILIES = (*fusing.FUSED_FAMILIES, "pixtral")
+"""Families whose blocks are compiled: towers over packed patches."""
 BACKEND = "inductor"
 """Of torch.compile; the tests, which have no card, compile without generating code."""
+
+
+def refuse(switches: Switches) -> None:
+    """Refuse a compiled or fused body for a family that has none.
+
+    Raises:
+        ValueError: If one is asked for.
+    """
+    asked = next(
+        (name for name, is_on in switches.items() if name in ("compiled", "fused") and is_on), None
+    )
+    require(
+        asked is None,
+        f"{asked} must be left out for this encoder: of {', '.join(COMPILED_FAMILIES)} alone the blocks "
+        "are compiled",
+    )
 
 
 def compile_blocks(blocks: Iterable[Any], *, fused: bool = False) -> None:

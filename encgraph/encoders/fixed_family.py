@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 
 import torch
 
-from encgraph.encoders import building, faces, fixed, pixels, saved
+from encgraph.encoders import building, compiling, faces, fixed, pixels, saved
 from encgraph.encoders.fixed import Fixed, RunSlots, Slot
 from encgraph.encoders.protocol import Switches
 from encgraph.errors import require
@@ -192,7 +192,12 @@ def _side(value: Any) -> int:
 
 
 def eager_of(switches: Switches) -> Literal["face", "stock"]:
-    """Read the switches that mean something here: there is no metadata, and padding never counts."""
+    """Read the switches that mean something here: there is no metadata, and padding never counts.
+
+    Raises:
+        ValueError: If it has no such attention or body.
+    """
+    compiling.refuse(switches)
     attention = switches.get("attention", "auto")
     require(
         attention in _ATTENTIONS,

@@ -16,7 +16,7 @@ from transformers import (
     XLMRobertaModel,
 )
 
-from encgraph.encoders import building, saved
+from encgraph.encoders import building, compiling, saved
 from encgraph.encoders.fixed_family import counted as with_parameters
 from encgraph.encoders.fixed_family import saved_name
 from encgraph.encoders.protocol import Switches
@@ -76,7 +76,11 @@ class TextFamily:
             size: Its size; `pooling` among its settings, and a rule whose `max_pixels` is the
                 longest text.
             switches: Attention and eager forward; metadata is always made in the graph.
+
+        Raises:
+            ValueError: If it has no such attention or body.
         """
+        compiling.refuse(switches)
         return PackedText(
             module,
             size,
