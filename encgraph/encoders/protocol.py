@@ -42,7 +42,8 @@ class Input:
     item: Item
     pixels: Tensor
     """The item's own tensor, on any device: packed towers take (patches, patch width) in merge-block
-    order, fixed ones (channels, height, width), audio (mels, frames), text ids (length,)."""
+    order, fixed ones (channels, height, width), audio (mels, frames), text ids (length,). Pinned
+    memory is still read after `execute` has returned: write to it once the outputs are there."""
     grid: Grid
 
 
