@@ -271,7 +271,7 @@ def _time(
 
 
 def _floor(kernels: Kernels) -> str:
-    return f"exact graph of {kernels!r}"
+    return f"exact graph of {kernels.about}"
 
 
 def _more(

@@ -21,8 +21,6 @@ def abandon(
 ) -> bool:
     """Drop a graph whose capture failed, and end what an invalidated capture left begun.
 
-    Call it once the error is gone, whose frames hold what the forward allocated.
-
     Args:
         recorded: The graph that was not made.
         pool: What it was captured into.

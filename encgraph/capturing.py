@@ -191,7 +191,8 @@ def _record(encoder: Encoder, graph: BudgetGraph, *, home: Home) -> None:
             ):
                 run(encoder, graph)
         graph.graph, graph.home, graph.is_captured = recorded, home, True
-        graph.memory, home.graphs = growth.memory, home.graphs + 1
+        graph.memory = growth.memory
+        home.add()
     except Exception as error:
         graph.failure = explain(error, graph.capacity)
     if graph.failure:  # after the error is gone, whose frames hold what the forward allocated

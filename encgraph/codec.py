@@ -92,8 +92,7 @@ def _refuse_constant(text: str) -> NoReturn:
 def _check_outside(kind: type, values: Any) -> None:
     """Name what is no object, or a newer schema before the fields it added, which would hide it."""
     if not isinstance(values, Mapping):
-        shown = f"{values!r:.40}" + "..." * (len(repr(values)) > 40)
-        raise ValueError(f"not a valid {kind.__name__}: expected an object, got {shown}")
+        raise ValueError(f"not a valid {kind.__name__}: expected an object, got {values!r:.40}")
     known = {f.name: f.default for f in fields(kind)}.get("schema")
     schema = values.get("schema")
     if isinstance(known, int) and isinstance(schema, int) and schema > known:

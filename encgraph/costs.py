@@ -32,7 +32,7 @@ from encgraph.sizes import EncoderSize
 BLOCK_PATCHES = 128
 """Query rows of one attention block; the unit in which launches are paid."""
 MODEL_WITHIN = 2.5
-"""Modelled times are within this factor of what each of 18 encoders was measured to take on an H200."""
+"""Modelled times are within this factor of what each of 19 encoders was measured to take on an H200."""
 H200_BF16_TFLOPS = 790.0
 """Matrix-product rate on random bf16 data; what an H200 was measured to do."""
 
@@ -249,7 +249,7 @@ def modelled(size: EncoderSize, *, tflops: float = H200_BF16_TFLOPS) -> Costs:
     """Arithmetic stand-in for a recorded curve; every use of it says "modelled".
 
     Matrix products at 0.45 and attention at 0.25 of the card's rate, 4 us a launch in a graph, and
-    eager bound by 20 us for each of about 30 launches a block: round figures with which half of what 18
+    eager bound by 20 us for each of about 30 launches a block: round figures with which half of what 19
     encoders were measured to take on an H200 is above and half below, each within `MODEL_WITHIN`. They
     rank plans, and promise no milliseconds. The pool holds 13 rows of a block's width, two of its middle
     and the outputs, as was alive at once in four sizes of Qwen3-VL, and 15 % that segments waste.

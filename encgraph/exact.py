@@ -43,7 +43,8 @@ Known = TypeVar("Known")
 REMEMBERED = 4096
 """Layouts that are counted, and that are known to fail: those that came last."""
 RETIRED = 64
-"""Graphs dropped from one pool that are kept with the others of it, at most; see `streams.Home`."""
+"""Graphs dropped from one pool that are kept with the others of it, at most, uncounted; see
+`streams.Home`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

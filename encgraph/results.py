@@ -4,7 +4,7 @@ Every figure the project shows is a `Measurement`, which cannot exist without it
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -92,8 +92,8 @@ class Latency:
         2.0
         """
         # By arrays: planning sums up every request under dozens of plans.
-        values = np.array(samples_ms if isinstance(samples_ms, Sized) else [*samples_ms], float)
-        counts = np.array(weights if isinstance(weights, Sized) else [*weights], float)
+        values = np.array(samples_ms if isinstance(samples_ms, Sequence) else [*samples_ms], float)
+        counts = np.array(weights if isinstance(weights, Sequence) else [*weights], float)
         counts = counts if len(counts) else np.ones(len(values))
         require(
             len(values) == len(counts),

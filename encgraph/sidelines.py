@@ -50,6 +50,12 @@ def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) 
     Returns:
         Microseconds, or None if too few were given that launch anything.
     """
+    found = _before_launch(runner, batches)
+    return statistics.median(found) if found else None
+
+
+def _before_launch(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) -> list[float]:
+    """Microseconds of each batch that launches something, the first `_WARM` of them left out."""
     stamp = _Stamp()
     found: list[float] = []
     with _stamped(runner, stamp):
@@ -60,7 +66,7 @@ def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) 
             runner.execute(batch)
             if stamp.at is not None:
                 found.append((stamp.at - start) * 1e6)
-    return statistics.median(found[_WARM:]) if len(found) > _WARM else None
+    return found[_WARM:]
 
 
 @contextmanager
@@ -126,6 +132,11 @@ def host_numbers(
         batches: The requests: their items are drawn too, and one stands in for graphs that would
             not take the small ones.
         routes: How each request ran.
+
+    Returns:
+        `before_launch_us` of batches of `before_launch_items_count` small items, and
+        `before_launch_mixed_us` of as many of any size, over the `before_launch_mixed_count` batches
+        that launched a graph; each where there is one.
     """
     replayed = [
         b for b, (replays, eager) in zip(batches, routes, strict=True) if replays and not eager
@@ -140,8 +151,11 @@ def host_numbers(
         if us is not None:
             found = {"before_launch_us": us, "before_launch_items_count": float(len(timed[0]))}
             break
-    mixed = before_launch_us(runner, _drawn(known, len(small)))
-    return found if mixed is None else {**found, "before_launch_mixed_us": mixed}
+    mixed = _before_launch(runner, _drawn(known, len(small)))
+    if mixed:
+        found["before_launch_mixed_us"] = statistics.median(mixed)
+        found["before_launch_mixed_count"] = float(len(mixed))
+    return found
 
 
 def _drawn(known: Sequence[Input], count: int) -> list[Sequence[Input]]:

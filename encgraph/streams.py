@@ -15,10 +15,16 @@ class Home:
 
     pool: memory.Pool
     stream: torch.cuda.Stream
-    graphs: int = 0
-    """Captured into the pool so far."""
+    captured: int = 0
+    """Graphs of the stream so far."""
+    pooled: int = 0
+    """Of these, in the pool."""
     retired: list[torch.cuda.CUDAGraph] = field(default_factory=list)
     """Graphs of the stream that are used no more and go with the last; see `broken.RESET_TAKES_ALL`."""
+
+    def add(self) -> None:
+        """Count a graph that was captured."""
+        self.captured, self.pooled = self.captured + 1, self.pooled + 1
 
     def retire(self, recorded: torch.cuda.CUDAGraph | None) -> None:
         """Keep a graph that is used no more, where dropping it would take from others what they use."""
@@ -27,12 +33,12 @@ class Home:
 
     def abandon(self, recorded: torch.cuda.CUDAGraph, device: torch.device) -> None:
         """Go on after a failed capture, with a new pool where the old one takes none any more."""
-        shares = self.graphs > 0 and broken.RESET_TAKES_ALL
+        shares = self.captured > 0 and broken.RESET_TAKES_ALL
         if shares:
             self.retired.append(recorded)
         left = broken.abandon(recorded, self.pool, device, keep=shares)
-        if left or not self.graphs:  # torch lets nobody into a pool that its last graph has left
-            self.pool, self.graphs = torch.cuda.graph_pool_handle(), 0
+        if left or not self.pooled:  # torch lets nobody into a pool that its last graph has left
+            self.pool, self.pooled = torch.cuda.graph_pool_handle(), 0
         broken.recover(device)
 
 

@@ -201,8 +201,8 @@ def _settle(study: Study, found: Sequence[parity.ItemParity], exact: bool) -> No
 
 
 def _poison(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
-    """Once: the first request that one graph holds, in the largest that does; exact layouts leave no
-    padding."""
+    """Once: the first request that one graph holds, in the largest that does, and of which `fill` leaves
+    the padding as it was; exact layouts leave no padding."""
     exact = study.strategy.packing == "exact"
     if runner.graphs is None or exact or "parity" not in study.gathered:
         return
@@ -215,8 +215,10 @@ def _poison(study: Study, runner: EncoderRunner, recorder: Recorder) -> None:
             and load.tokens < graph.capacity.tokens
             and graph.capacity.holds(load)
         ]
-        if fits:
-            passed = poison.survives(runner.graphs, batch, graph=fits[-1])
+        if not fits:
+            continue
+        passed = poison.survives(runner.graphs, batch, graph=fits[-1])
+        if passed is not None:
             study.gathered["parity"] = replace(study.gathered["parity"], poison_passed=passed)
             return
 

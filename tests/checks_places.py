@@ -129,6 +129,14 @@ class KeepsFromTheFirstCall(Toy):
         return super().last(hidden) + self.kept[0]
 
 
+class Remembers(Toy):
+    """Overwrites at each call what no call reads: a fresh tensor may lie where it lay."""
+
+    def last(self, hidden):
+        self.seen = hidden * 1.0
+        return super().last((hidden + 1.0) - 1.0)
+
+
 class MakesFromNumpy(Toy):
     def last(self, hidden):
         return super().last(hidden) + torch.from_numpy(np.zeros(1, dtype=np.float32))

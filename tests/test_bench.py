@@ -103,9 +103,9 @@ def test_an_exact_graph_of_the_same_kernels_is_timed_in_the_same_run(lines):
 def test_jitter_and_host_time_come_with_every_strategy_that_replays(lines):
     for name, summary in readings.summaries(lines[0]).items():
         names = {n for n in summary.numbers if n.startswith(("jitter_", "before_launch"))}
-        mixed = {"before_launch_mixed_us"} if name == "vllm" else set()  # others run some eager
-        assert len(names - {"before_launch_mixed_us"}) == (0 if name == "eager_varlen" else 6), name
-        assert mixed <= names
+        mixed = {name for name in names if "mixed" in name}
+        assert len(names - mixed) == (0 if name == "eager_varlen" else 6), name
+        assert len(mixed) == 2 or name != "vllm"  # others may run all of such batches eager
 
 
 def test_off_a_card_there_is_no_rate_and_no_floor_of_a_card(lines):

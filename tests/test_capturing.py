@@ -224,7 +224,7 @@ def test_a_capture_that_cuda_invalidates_leaves_the_rest_usable_and_memory_free(
     assert torch.cuda.memory_reserved() < before, "the allocator gives nothing back any more"
 
 
-def home_of(monkeypatch, *, left, takes_all):
+def home_of(monkeypatch, *, left, takes_all, captured):
     """A home on no card; whether a capture was left begun, and whether a reset takes from all."""
     ids = iter(range(9))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(ids)))
@@ -237,7 +237,10 @@ def home_of(monkeypatch, *, left, takes_all):
         return left
 
     monkeypatch.setattr(broken, "abandon", abandon)
-    return streams.Home(pool=torch.cuda.graph_pool_handle(), stream=None), dropped
+    home = streams.Home(pool=torch.cuda.graph_pool_handle(), stream=None)
+    for _ in range(captured):
+        home.add()
+    return home, dropped
 
 
 @pytest.mark.parametrize(
@@ -247,17 +250,18 @@ def home_of(monkeypatch, *, left, takes_all):
 def test_after_a_failure_the_pool_is_kept_where_it_still_takes_captures(
     monkeypatch, captured, left, is_renewed
 ):
-    home, _ = home_of(monkeypatch, left=left, takes_all=False)
-    home.graphs, before = captured, home.pool
+    home, _ = home_of(monkeypatch, left=left, takes_all=False, captured=captured)
+    before = home.pool
     home.abandon("graph", torch.device("cuda", 0))
     assert (home.pool != before) == is_renewed
-    assert home.graphs == (0 if is_renewed else captured)
+    assert (home.captured, home.pooled) == (captured, 0 if is_renewed else captured)
 
 
 @pytest.mark.parametrize(("captured", "takes_all"), [(0, True), (2, False), (2, True)])
 def test_a_graph_is_reset_unless_that_takes_from_others(monkeypatch, captured, takes_all):
-    home, dropped = home_of(monkeypatch, left=False, takes_all=takes_all)
-    home.graphs = captured
-    home.abandon("graph", torch.device("cuda", 0))
+    home, dropped = home_of(monkeypatch, left=True, takes_all=takes_all, captured=captured)
+    for graph in ("first", "second"):  # the second fails in a new pool, of the same stream
+        home.abandon(graph, torch.device("cuda", 0))
     keeps = captured > 0 and takes_all
-    assert (dropped, home.retired) == ([("graph", keeps)], ["graph"] if keeps else [])
+    assert dropped == [("first", keeps), ("second", keeps)]
+    assert home.retired == (["first", "second"] if keeps else [])

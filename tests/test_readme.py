@@ -90,7 +90,10 @@ def test_what_is_said_of_eager_is_predicted_and_measured_so():
     fused = cards.price(sizes.named("qwen3-vl-8b"), compiled=True, fused=True)
     runs = sorted(fused.eager_floor_ms + off for off in fused.eager_spread_ms)
     tenth = len(runs) // 10
-    assert f"which took {runs[tenth]:.0f} to {runs[-1 - tenth]:.0f} ms for one" in text
+    scatter = f"{runs[tenth]:.0f} to {runs[-1 - tenth]:.0f} ms"
+    assert f"which took {scatter} (a tenth less, a tenth more)" in text
+    design = (ROOT / "DESIGN.md").read_text().replace("\n", " ")
+    assert f"({scatter} for the same launches in one recording" in design
     quick, single = fused.on_quick_host(), readings.requests(recorded())["eager_fused"]
     mean = fmean(quick.request_ms + quick.eager_ms(line.load) for line in single)
     assert f"of those runs {mean:.1f} for `eager_fused`" in text

@@ -103,6 +103,7 @@ def test_host_time_is_of_batches_that_differ_from_sample_to_sample():
     assert found["before_launch_us"] > 0
     assert found["before_launch_items_count"] == len(SMALL)
     assert found["before_launch_mixed_us"] > 0
+    assert 0 < found["before_launch_mixed_count"] <= 50
     assert {step.items for step in seen} == {len(SMALL)}
     assert len({step.real_tokens for step in seen}) > 8
 

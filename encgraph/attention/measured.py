@@ -10,6 +10,7 @@ timed.
 Shape legend: P patches, H heads, D head width, S segments.
 """
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -63,6 +64,8 @@ class ChosenAttention:
     """Why an attention that is here could not be timed."""
 
 
+_ONE_AT_A_TIME = threading.Lock()
+"""Threads share the stream of the throwaway graphs."""
 _CHOSEN: dict[Launch, ChosenAttention] = {}
 _HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
 
@@ -181,8 +184,10 @@ def _time(attend: plain.Attend, launch: Launch, given: FirstCall) -> float:
         scale=given.scale,
         out=out_PHD,
     )
-    timed = _graphed if device.type == "cuda" else _called
-    return timed(run, offsets_S1, loads(launch))
+    if device.type != "cuda":
+        return _called(run, offsets_S1, loads(launch))
+    with _ONE_AT_A_TIME:
+        return _graphed(run, offsets_S1, loads(launch))
 
 
 def _called(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[int]]) -> float:
@@ -196,7 +201,9 @@ def _called(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[in
 def _graphed(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[int]]) -> float:
     """Replay one graph of several calls, whose offsets change in place between loads."""
     device = offsets_S1.device
-    before, stream = torch.cuda.current_stream(device), _stream(device)
+    before = torch.cuda.current_stream(device)
+    own = broken.RESET_TAKES_ALL or before == torch.cuda.default_stream(device)
+    stream = _stream(device) if own else before
     stream.wait_stream(before)
     total = 0.0
     with torch.cuda.device(device), torch.cuda.stream(stream):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from itertools import zip_longest
 
 import torch
+from torch import Tensor
 
 from encgraph.checks import checked, keeping, watching
 from encgraph.checks.checked import Checked
@@ -30,7 +31,8 @@ def check(subject: Subject) -> Checked:
     forward(encoder, capacity, batch, capturing=False)  # builds what a warm-up builds
     caches = list(keeping.caches(encoder))
     before = [cache.cache_info() for cache in caches]
-    seen = forward(encoder, capacity, batch, outside=_outside(subject, caches))
+    outside = keeping.outside(encoder)  # held, or a later tensor would lie where one of them lay
+    seen = forward(encoder, capacity, batch, outside=_said_of(outside, subject, caches))
     used = [c for c, b in zip(caches, before, strict=True) if c.cache_info()[:2] != b[:2]]
     with watching.watched() as sizing:
         for value in batch:
@@ -47,16 +49,17 @@ def check(subject: Subject) -> Checked:
     return checked.of("audit", problems, said=said, figures=figures)
 
 
-def _outside(subject: Subject, caches: Sequence[keeping.Cached]) -> dict[int, str]:
-    """Storages from outside module and buffers: kept since the first call, or there before it.
+def _said_of(
+    outside: Mapping[int, Tensor], subject: Subject, caches: Sequence[keeping.Cached]
+) -> dict[int, str]:
+    """Of storages from outside module and buffers: kept since the first call, or there before it.
 
     What an lru_cache holds is told by its name.
     """
     known = {keeping.storage_of(t) for cache in caches for t in keeping.cached(cache)}
-    found = keeping.outside(subject.encoder)
     return {
         storage: watching.HELD_TENSOR if storage in subject.held else watching.KEPT_TENSOR
-        for storage in found
+        for storage in outside
         if storage not in known
     }
 

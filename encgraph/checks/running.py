@@ -86,7 +86,9 @@ def full_budget(subject: Subject, runner: EncoderRunner) -> Checked:
         filled |= {capacity.tokens: max(map(len, made))} if made else {}
     if not batches:
         return checked.not_run("full_budget", "items fill no budget that was captured")
-    each = [f"{tokens} tokens by {n} item{'s'[: n - 1]}" for tokens, n in filled.items()]
+    each = [
+        f"{tokens} tokens by {n} {'item' if n == 1 else 'items'}" for tokens, n in filled.items()
+    ]
     what = f"full in one replay: {', '.join(each)}"
     found = _compared("full_budget", subject, batches, outputs, what)
     most = max(outputs, key=len)

@@ -79,7 +79,7 @@ def _outside(encoder: Encoder) -> dict[int, Tensor]:
     """What `keeping` finds; nothing where the encoder is not whole yet, which the checks then say."""
     try:
         return keeping.outside(encoder)
-    except Exception:
+    except AttributeError:
         return {}
 
 

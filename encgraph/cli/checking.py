@@ -12,7 +12,7 @@ from encgraph.checks.subject import MakeInputs, Subject
 from encgraph.cli import machines, output
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend, Body
-from encgraph.encoders import protocol, registry
+from encgraph.encoders import protocol
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import require
 
@@ -58,14 +58,7 @@ def show(
 
 def _published(name: str, machine: Machine, seed: int, *, body: Body) -> Subject:
     size = sizes.named(name)
-    built = registry.named(
-        size.name,
-        device=machine.device,
-        dtype=machine.dtype,
-        seed=seed,
-        compiled=body != "plain",
-        fused=body == "fused",
-    )
+    built = machines.built(size, machine, body=body, seed=seed)
     return Subject(
         encoder=built,
         make_inputs=subject.synthetic(built.spec),

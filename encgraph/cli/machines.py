@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from encgraph import cards, costs, meters, sizes, store, systems
-from encgraph.cli.options import Backend
+from encgraph.cli.options import Backend, Body
 from encgraph.costs import Costs
+from encgraph.encoders import registry
+from encgraph.encoders.protocol import Encoder
 from encgraph.errors import require
 from encgraph.sizes import EncoderSize
 from encgraph.strategies import Strategy
@@ -55,6 +57,25 @@ def chosen(backend: Backend | None) -> Machine:
     if backend == "cuda":
         return Machine(backend=backend, device=torch.device("cuda"), dtype=torch.bfloat16)
     return Machine(backend=backend, device=torch.device("cpu"), dtype=torch.float32)
+
+
+def built(
+    size: EncoderSize, machine: Machine, *, body: Body, attention: str = "auto", seed: int = 0
+) -> Encoder:
+    """A published size with random weights, its repeated block as asked for.
+
+    Raises:
+        ValueError: If it has no such body, or the attention cannot be had here.
+    """
+    return registry.named(
+        size.name,
+        device=machine.device,
+        dtype=machine.dtype,
+        seed=seed,
+        attention=attention,
+        compiled=body != "plain",
+        fused=body == "fused",
+    )
 
 
 def costed(size: EncoderSize) -> EncoderSize:

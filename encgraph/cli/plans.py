@@ -83,8 +83,8 @@ def _told(console: Console, made: Planned, traffic: Traffic, wanted: WantedPlan)
     console.print(f"costs: {made.costs}")
     if not made.recorded:
         console.print(
-            f"note: modelled times rank plans; what encoders took on an H200 was up to {MODEL_WITHIN:g} "
-            "times less or more"
+            "note: modelled times rank plans; what 19 encoders were measured to take on an H200 was up to "
+            f"{MODEL_WITHIN:g} times less or more"
         )
     console.print(f"traffic: {made.parts}")
     for sentence in beyond.told(wanted, traffic, made):

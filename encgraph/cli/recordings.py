@@ -6,7 +6,6 @@ from pathlib import Path
 from encgraph import curves, meters, recording, store
 from encgraph.cli import keeping, machines, output, pacing
 from encgraph.cli.options import Backend, Body
-from encgraph.encoders import registry
 from encgraph.errors import require
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
@@ -33,14 +32,7 @@ def show(  # noqa: PLR0913 - a parameter an option
     """
     machine = machines.chosen(backend)
     output.note(machine.said)
-    built = registry.named(
-        size.name,
-        device=machine.device,
-        dtype=machine.dtype,
-        attention=attention,
-        compiled=body != "plain",
-        fused=body == "fused",
-    )
+    built = machines.built(size, machine, body=body, attention=attention)
     tokens = recording.budgets(size, budgets(largest, on_card=machine.backend == "cuda"))
     gpu = meters.environment(machine.dtype, machine.device).gpu
     file = store.path(gpu, curves.experiment(size.name), root=folder)

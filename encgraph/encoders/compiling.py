@@ -33,14 +33,15 @@ def refuse(switches: Switches) -> None:
     Raises:
         ValueError: If one is asked for.
     """
-    asked = next(
-        (name for name, is_on in switches.items() if name in ("compiled", "fused") and is_on), None
-    )
-    require(
-        asked is None,
-        f"{asked} must be left out for this encoder: of {', '.join(COMPILED_FAMILIES)} alone the blocks "
-        "are compiled",
-    )
+    fused, compiled = switches.get("fused"), switches.get("compiled")
+    for name, asked, families in (
+        ("fused", fused, fusing.FUSED_FAMILIES),
+        ("compiled", compiled, COMPILED_FAMILIES),
+    ):
+        require(
+            not asked,
+            f"{name} must be left out for this encoder; {', '.join(families)} have such a body",
+        )
 
 
 def compile_blocks(blocks: Iterable[Any], *, fused: bool = False) -> None:

@@ -28,6 +28,7 @@ SMALLEST = 1e-6
 """Distance that counts as none, for rows of zeros."""
 READS = frozenset(
     {Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__}
+    | {torch.equal, Tensor.equal, torch.allclose, Tensor.allclose, torch.is_nonzero}
 )
 """What makes a Python value of a tensor's contents."""
 
@@ -174,7 +175,7 @@ def _place() -> str:
 
 def _other_reason(module: nn.Module, rows: RunSlots, first: Tensor, second: Tensor) -> str:
     """Why a module's rows differ between two batches, unless it is that it mixes their items."""
-    kept = {name: tensor.clone() for name, tensor in _held(module)}
+    kept = _states(module)
     runs, reads = [], []
     for batch in (first, first, second):
         given, read = batch.clone(), _ReadValues()
@@ -183,7 +184,7 @@ def _other_reason(module: nn.Module, rows: RunSlots, first: Tensor, second: Tens
         reads.append(read)
         if not _same(given, batch):
             return "the module must leave its input as it is, but changes it in place; let it copy"
-        changed = [name for name, tensor in _held(module) if not _same(tensor, kept[name])]
+        changed = [name for name, state in _states(module).items() if state != kept[name]]
         if changed:
             return (
                 f"the module must leave its weights and buffers as they are, but every run changes "
@@ -203,8 +204,11 @@ def _other_reason(module: nn.Module, rows: RunSlots, first: Tensor, second: Tens
     return ""
 
 
-def _held(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(), *module.named_buffers()]
+def _states(module: nn.Module) -> dict[str, str]:
+    """What shows that a weight or buffer was written to, without a copy of it: how often, and its sum."""
+    held = [*module.named_parameters(), *module.named_buffers()]
+    counted = {n: 0 if tensor.is_inference() else tensor._version for n, tensor in held}
+    return {n: f"{counted[n]} {tensor.double().sum().item()}" for n, tensor in held}
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
