@@ -67,6 +67,9 @@ def test_the_ratios_said_are_those_of_the_table():
     assert f"(`encgraph`) {mean['ladder_compile'] / mean['encgraph']:.2f} times" in text
     p99 = {name: line.latency.p99_ms for name, line in lines.items()}
     assert f"and {p99['eager_varlen'] / p99['encgraph']:.2f} times as fast as eager" in text
+    fused = p99["eager_fused"]
+    within = ceil(100 * abs(p99["encgraph"] / fused - 1))
+    assert f"p99 is within {within} % of that of eager with the same fused block ({fused:.1f}" in text
     for name, said in (
         ("encgraph", "in {} of their"),
         ("encgraph_plain", "in {} of the defaults'"),
