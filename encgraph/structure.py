@@ -19,6 +19,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from encgraph.errors import require
+
 _PLAIN = (bool, int, float, complex, str, torch.dtype, type(None))
 """Types of attributes that are remembered."""
 _TORCHS_OWN = frozenset(vars(nn.Module()))
@@ -61,14 +63,22 @@ class Structure:
 
     @classmethod
     def of(cls, module: nn.Module) -> Self:
-        """Remember a module and all below it."""
+        """Remember a module and all below it.
+
+        Raises:
+            ValueError: If one is of torch.jit, whose parts nobody can watch; names it.
+        """
         named = dict(module.named_modules())
+        require_python(named)
         modules = list(named.values())
         states: list[Attributes] = [vars(each) for each in modules]
         dicts = [state[key] for state in states for key in _DICTS]
-        keys = [("training", *_plain(state)) for state in states]
+        # A compiled module keeps no mode of its own, but that of the module inside it.
+        modes = [("training",) if "training" in state else () for state in states]
+        keys = [(*mode, *_plain(state)) for mode, state in zip(modes, states, strict=True)]
         readers: list[_Reader] = [
-            (itemgetter(*each), state) for each, state in zip(keys, states, strict=True)
+            (itemgetter(*each) if each else len, state if each else {})
+            for each, state in zip(keys, states, strict=True)
         ]
         return cls(
             names=list(named),
@@ -115,7 +125,7 @@ class Structure:
         keys, values = self.keys[at], self.values[at]
         now = [state.get(key, _ABSENT) for key in keys]
         then = list(values) if len(keys) > 1 else [values]
-        if now[0] != then[0]:
+        if "training" in keys and now[0] != then[0]:
             yield f"module {name!r} changed its training mode"
         if [state[key] for key in _DICTS[1:]] != hooks:
             yield f"module {name!r} changed its forward hooks"
@@ -124,6 +134,20 @@ class Structure:
         for key, before, after in zip(keys, then, now, strict=True):
             if not _is_plain(after) or before != after:
                 yield f"attribute {key!r} of module {name!r} changed ({before!r} -> {_said(after)})"
+
+
+def require_python(named: Mapping[str, nn.Module]) -> None:
+    """Refuse modules of torch.jit, which run another program than their Python parts.
+
+    Raises:
+        ValueError: If there is one; names it.
+    """
+    for name, each in named.items():
+        require(
+            not isinstance(each, torch.jit.ScriptModule),
+            f"module {name or 'encoder'!r} must be a module of Python, got a {type(each).__name__} of "
+            "torch.jit; give the module that it was made from",
+        )
 
 
 def _plain(state: Attributes) -> list[str]:

@@ -161,6 +161,18 @@ def different_batches_are_refused(ranks: Ranks) -> None:
         told_alike(ranks, text)
 
 
+def other_pixels_of_the_same_sizes_are_refused(ranks: Ranks) -> None:
+    with sharded(ranks, 64) as one:
+        drawn = [batch([(4, 4), (8, 8)], one.runner.encoder, seed=seed) for seed in (0, 1)]
+        inputs, others = ([replace(v, pixels=v.pixels.cpu()) for v in made] for made in drawn)
+        mixed = [inputs[0], others[1]] if ranks.rank == ranks.size - 1 else inputs
+        text = refused(
+            lambda: one.execute(mixed), f"item 1 has other pixels on rank {ranks.size - 1} than on"
+        )
+        told_alike(ranks, text)
+        agrees_with_eager(one, inputs)
+
+
 def different_plans_are_refused(ranks: Ranks) -> None:
     one = sharded(ranks, 16, 64 if ranks.rank else 128)
     words = ("token budgets: rank 0 has (16, 128), rank 1 has (16, 64)",)
@@ -173,6 +185,14 @@ def different_weights_are_refused(ranks: Ranks) -> None:
     one = sharded(ranks, 16, seed=ranks.rank)
     text = refused(one.capture, "weights: rank 0 has", kind=ValueError)
     assert "budgets" not in text
+
+
+def different_buffers_are_refused(ranks: Ranks) -> None:
+    one = sharded(ranks, 16)
+    if ranks.rank == ranks.size - 1:
+        for buffer in one.runner.encoder.module.buffers():
+            buffer.mul_(2)
+    refused(one.capture, "weights: rank 0 has", f"rank {ranks.size - 1} has", kind=ValueError)
 
 
 def different_rules_are_refused(ranks: Ranks) -> None:
@@ -236,8 +256,10 @@ CASES = {
         what_is_not_an_input_is_named,
         a_capture_that_fails_on_one_rank_fails_all,
         different_batches_are_refused,
+        other_pixels_of_the_same_sizes_are_refused,
         different_plans_are_refused,
         different_weights_are_refused,
+        different_buffers_are_refused,
         different_rules_are_refused,
         joining_again_reads_no_old_notices,
         a_rank_without_a_card_stops_all,

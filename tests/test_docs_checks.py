@@ -1,11 +1,14 @@
 """What the documents about checks say: the adapter runs, the quoted lines are said, names exist."""
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from helpers_cli import invoke
 from packaging.version import Version
 
 from encgraph.checks import checked, suite
@@ -18,6 +21,8 @@ ADAPTERS = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
 MASKS_UNDER_CAPTURE = Version(transformers.__version__) < Version("5.24")
 """Whether the ViT of transformers makes a mask under capture alone, as 5.17 was seen to."""
+WRAPPED, RUN, *ADAPTER = re.findall(r"```python\n(.*?)```", ADAPTERS, re.DOTALL)
+"""The file of a wrapped module, what runs it, and those of the adapter."""
 FIRST = ("__init__", "spec", "item_spec")
 
 
@@ -29,7 +34,7 @@ def blocks(language):
 def names():
     """What the file of the document defines."""
     defined = {"__name__": "my_vit"}
-    for block in blocks("python")[:2]:
+    for block in ADAPTER[:2]:
         exec(compile(block, "my_vit.py", "exec"), defined)
     return defined
 
@@ -43,14 +48,40 @@ def lines(names, kept):
 
 
 def test_the_adapter_has_under_40_lines():
-    body = blocks("python")[0].partition("class Vit")[2]
+    body = ADAPTER[0].partition("class Vit")[2]
     assert 20 < len([line for line in body.splitlines() if line.strip()]) < 40
 
 
 def test_the_file_beside_the_notebooks_is_that_of_the_document():
     text = (ROOT / "notebooks" / "my_vit.py").read_text(encoding="utf-8")
     _, _, body = text.partition("# fmt: off\n")
-    assert body == "\n\n".join(blocks("python")[:2])
+    assert body == "\n\n".join(ADAPTER[:2])
+
+
+@pytest.fixture
+def wrapped(tmp_path, monkeypatch):
+    """The file of a wrapped module, in the folder the user stands in."""
+    (tmp_path / "mine.py").write_text(WRAPPED, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+
+
+@pytest.mark.usefixtures("wrapped")
+def test_the_wrapped_module_passes_every_check_that_applies():
+    ran = invoke("check", "--encoder", "mine:build", "--backend", "reference", "--json")
+    found = json.loads(ran.stdout)
+    unjudged = {one["name"] for one in found if not one["passed"]}
+    assert (ran.exit_code, len(found)) == (0, len(suite.CHECK_NAMES))
+    assert unjudged == {"fallback", "boundaries", "clips", "last_row", "poison"}
+
+
+@pytest.mark.usefixtures("wrapped")
+def test_the_plan_of_the_wrapped_module_replays():
+    made = {}
+    exec(compile(RUN, "run.py", "exec"), made)
+    assert made["plan"].token_budgets == (16, 32, 64, 128)
+    assert [tuple(one.main.shape) for one in made["outputs"]] == [(16, 6)] * 3
 
 
 def test_a_mask_that_the_model_makes_under_capture_alone_is_found(names):

@@ -90,6 +90,32 @@ def test_a_prompt_longer_than_the_cache_is_refused_and_one_that_just_fits_is_not
             made.generate([prompt] * 5, new_tokens=1)
 
 
+@pytest.mark.parametrize(
+    ("token_ids", "said"),
+    [
+        ((1, 512), "token 1 of prompt 1 must be a whole number of 0 to 511, got 512; tokenize"),
+        ((-1,), "token 0 of prompt 1 must be a whole number of 0 to 511, got -1"),
+        ((1, 1.5), "token 1 of prompt 1 must be a whole number of 0 to 511, got 1.5"),
+        ((1, 2, "three"), "token 2 of prompt 1 must be a whole number of 0 to 511, got 'three'"),
+        ("hello", "token_ids of prompt 1 must be a sequence of whole numbers, got str; tokenize"),
+        (torch.tensor([1, 2]), "must be a sequence of whole numbers, got Tensor; .* tolist"),
+    ],
+)
+def test_token_ids_that_there_are_not_are_named_before_anything_runs(
+    model: Any, token_ids: Any, said: str
+) -> None:
+    recorder = Recorder(torch.device("cpu"))
+    [image] = images((4, 6))
+    first = prompts.compose([511, image, 0], model.config)
+    with runner(model, observe=recorder) as made:
+        made.capture()
+        captures = len(recorder.steps)
+        with pytest.raises(ValueError, match=said):
+            made.generate([first, Prompt(token_ids=token_ids)], new_tokens=2)
+        assert len(recorder.steps) == captures
+        assert answers(made, [first], 2) == [generated(model, first, 2)]
+
+
 def test_a_forgotten_capture_is_told_once(model: Any) -> None:
     prompts = batch_of_three(model)
     with runner(model) as made:
@@ -186,7 +212,12 @@ def test_weights_reloaded_in_place_are_seen_and_the_cache_forgets() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["model.visual.blocks.1.mlp.linear_fc1", "model.language_model.layers.1.mlp.up_proj"]
+    "name",
+    [
+        "model.visual.blocks.1.mlp.linear_fc1",
+        "model.language_model.layers.1.mlp.up_proj",
+        "lm_head",
+    ],
 )
 def test_weights_bound_anew_are_refused_by_name(name: str) -> None:
     model = tiny_model()
@@ -196,7 +227,7 @@ def test_weights_bound_anew_are_refused_by_name(name: str) -> None:
         layer = model.get_submodule(name)
         layer.weight = nn.Parameter(layer.weight.clone(), requires_grad=False)
         within = name.removeprefix("model.visual.").removeprefix("model.language_model.")
-        with pytest.raises(StaleBufferError, match=f"{within}.weight' was rebound"):
+        with pytest.raises(StaleBufferError, match=f"weight '{within}.weight' was rebound"):
             made.generate(batch_of_three(model), new_tokens=2)
         made.capture()
         assert len(answers(made, batch_of_three(model))) == 3

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rank_cases import CASES, MIXED
 from torch.distributed import HashStore
 
 from encgraph import balance, costs
-from encgraph.parallel import gathering, identity, ranks
+from encgraph.parallel import contents, gathering, identity, ranks
 from encgraph.parallel.notices import Board, Notice, RankError
 from encgraph.parallel.sharded import Lazy, ShardedRunner
 from encgraph.runner import EncoderRunner
@@ -25,6 +26,8 @@ FEW = (
     "without_graphs",
     "a_failing_rank_fails_all_alike",
     "different_batches_are_refused",
+    "other_pixels_of_the_same_sizes_are_refused",
+    "different_buffers_are_refused",
 )
 KILLED = "a_killed_rank_is_named"
 LAUNCHES = {("cpu", 2): FEW, ("cpu", 3): tuple(CASES), ("cpu", 4): FEW, ("cuda", 2): tuple(CASES)}
@@ -178,6 +181,45 @@ def test_facts_tell_weights_apart_by_one_value():
     with torch.no_grad():
         encoder.module.blocks[3].norm2.weight[0] += 1e-6
     assert identity.weights_digest(encoder.module) != before
+
+
+def test_facts_tell_buffers_apart_whatever_their_dtype():
+    module = torch.nn.BatchNorm1d(4)
+    module.register_buffer("turns", torch.ones(3, dtype=torch.complex64), persistent=False)
+    seen = {identity.weights_digest(module)}
+    for edit in (module.running_mean, module.num_batches_tracked, module.turns):
+        edit.add_(1)
+        seen.add(identity.weights_digest(module))
+    module.turns.add_(1j)
+    seen.add(identity.weights_digest(module))
+    assert len(seen) == 5
+
+
+def test_pixels_are_compared_where_two_ranks_hold_them_on_the_host():
+    made, others = (batch([(4, 4), (8, 8)], tiny(), seed=seed) for seed in (0, 1))
+    lazy = Lazy(item=made[1].item, load=lambda: made[1])
+    strided = replace(made[1], pixels=made[1].pixels.t().contiguous().t())
+    near = [replace(v, pixels=v.pixels + 0.01) for v in made]
+    unread = ([others[0], lazy], [made[0], others[1]], [made[0], lazy], [made[0], strided])
+    contents.check_alike([contents.sampled(each) for each in (near, made, *unread[2:])])
+    with pytest.raises(RankError, match="item 1 has other pixels on rank 2 than on rank 0"):
+        contents.check_alike([contents.sampled(each) for each in (made, unread[2], unread[1])])
+    with pytest.raises(RankError, match="item 0 has other pixels on rank 1 than on rank 0"):
+        contents.check_alike([contents.sampled(each) for each in (made, unread[0])])
+
+
+def test_pixels_that_are_not_finite_are_alike_where_they_are_the_same():
+    value = float("nan")
+    broken = [replace(v, pixels=torch.full_like(v.pixels, value)) for v in batch([(4, 4)], tiny())]
+    other = batch([(8, 8), (4, 4)], tiny())
+    contents.check_alike(
+        [
+            contents.sampled([*broken, *other]),
+            contents.sampled([*broken, Lazy(item=other[0].item, load=lambda: other[0]), other[1]]),
+        ]
+    )
+    with pytest.raises(RankError, match="item 0 has other pixels"):
+        contents.check_alike([contents.sampled(broken), contents.sampled(other[1:])])
 
 
 def test_differences_name_fact_and_rank():

@@ -69,7 +69,9 @@ def test_the_ratios_said_are_those_of_the_table():
     assert f"and {p99['eager_varlen'] / p99['encgraph']:.2f} times as fast as eager" in text
     fused = p99["eager_fused"]
     within = ceil(100 * abs(p99["encgraph"] / fused - 1))
-    assert f"p99 is within {within} % of that of eager with the same fused block ({fused:.1f}" in text
+    assert (
+        f"p99 is within {within} % of that of eager with the same fused block ({fused:.1f}" in text
+    )
     for name, said in (
         ("encgraph", "in {} of their"),
         ("encgraph_plain", "in {} of the defaults'"),

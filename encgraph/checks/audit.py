@@ -41,8 +41,8 @@ def check(subject: Subject) -> Checked:
     problems += [f"item_spec, which reads no contents: {offence}" for offence in sizing.offences]
     problems += [_said(cache) for cache in used if keeping.cached(cache)]
     said = (
-        f"{len(seen.calls)} operators in forward: none seen that waits or copies, no tensor kept in an "
-        "lru_cache, an attribute or a global"
+        f"{len(seen.calls)} operators in forward: none seen that waits or copies, no use of a tensor "
+        "kept in an lru_cache, an attribute or a global"
     )
     said += "".join(f"; {offence}" for offence in seen.remarks)
     figures = {"operators_count": float(len(seen.calls))}

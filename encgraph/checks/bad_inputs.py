@@ -49,6 +49,8 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
         if spoiled is not None and not _alike(spoiled, good[BAD]):
             bad = [*good[:BAD], spoiled, *good[BAD + 1 :]]
             problems += [f"{what}: {said}" for said in _wrong(runner, bad, right)]
+    strided = [*good[:BAD], _strided(good[BAD]), *good[BAD + 1 :]]
+    problems += [f"pixels that lie apart in memory: {s}" for s in _wrong(runner, strided, right)]
     problems += _mixed_dtypes(subject, runner, good, right)
     said = f"{len(SPOILED)} kinds of bad item refused by name, the other items encoded"
     return checked.of("bad_inputs", problems, said=said)
@@ -60,6 +62,12 @@ def _spoiled(value: Input, spoil: Spoil) -> Input | None:
         return spoil(value)
     except (RuntimeError, ValueError):
         return None
+
+
+def _strided(value: Input) -> Input:
+    """The same values, each second one of a larger tensor's: a view, as a transposed image is one."""
+    pixels = value.pixels
+    return replace(value, pixels=torch.stack((pixels, torch.zeros_like(pixels)), dim=-1)[..., 0])
 
 
 def _alike(mine: Input, other: Input) -> bool:

@@ -96,7 +96,8 @@ def _modules(names: set[str]) -> Iterator[ModuleType]:
     near = {n for n in names if n in sys.modules}
     for name in list(near):
         values = list(vars(sys.modules[name]).values())
-        near |= {v.__module__ for v in values if inspect.isfunction(v)}
+        found = [v.__module__ for v in values if inspect.isfunction(v)]
+        near |= {module for module in found if module}  # what torch.compile makes may be of none
     for name in near:
         if name.split(".")[0] not in ("torch", "builtins", "typing") and name in sys.modules:
             yield sys.modules[name]

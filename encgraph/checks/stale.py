@@ -106,7 +106,7 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
         runner: Captured.
     """
     batch = subject.batch(*subject.several)
-    why = subject.unrepeated(runner, batch)
+    why = subject.unrepeated(runner, batch) or _lacking(name, subject.encoder.module)
     if why:
         return checked.not_run(name, why)
     before = runner.execute(batch)
@@ -123,6 +123,15 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
     if not _equal(runner.execute(batch), before):
         problems.append("outputs differ after the change was undone")
     return checked.of(name, problems, said=said if not problems else "")
+
+
+def _lacking(name: str, module: nn.Module) -> str | None:
+    """Why a change cannot be made of a module; None if it can."""
+    if name in ("rebound_weight", "changed_dtype") and not list(module.parameters()):
+        return "module holds no weight"
+    if name == "swapped_module" and not _outermost(module):
+        return "module has no submodule that holds weights"
+    return None
 
 
 def swapped_module(subject: Subject, runner: EncoderRunner) -> Checked:
@@ -208,7 +217,7 @@ def _equal(mine: Sequence[EncoderOutput], others: Sequence[EncoderOutput]) -> bo
 
 @contextmanager
 def _rebound(module: nn.Module) -> Iterator[str]:
-    name, weight = next((n, w) for n, w in module.named_parameters() if w.dim() > 1)
+    name, weight = max(module.named_parameters(), key=lambda named: named[1].dim() > 1)
     owner, _, key = name.rpartition(".")
     held = module.get_submodule(owner)._parameters
     held[key] = nn.Parameter(weight.detach() * FACTOR, requires_grad=False)
@@ -236,7 +245,7 @@ def _other_dtype(module: nn.Module) -> Iterator[str]:
 
 @contextmanager
 def _swapped(module: nn.Module) -> Iterator[str]:
-    name, _ = _child(module)
+    name = _outermost(module)[0]
     with _exchanged(module, name):
         yield name
 
@@ -258,11 +267,6 @@ def _exchanged(module: nn.Module, name: str) -> Iterator[None]:
         held[key] = child
 
 
-def _child(module: nn.Module) -> tuple[str, nn.Module]:
-    """The first submodule that itself holds a weight."""
-    return next((n, m) for n, m in module.named_modules() if n and m._parameters)
-
-
 @contextmanager
 def _training(module: nn.Module) -> Iterator[str]:
     modes = [(each, each.training) for each in module.modules()]
@@ -276,8 +280,8 @@ def _training(module: nn.Module) -> Iterator[str]:
 
 @contextmanager
 def _hooked(module: nn.Module) -> Iterator[str]:
-    _, child = _child(module)
-    hook = child.register_forward_hook(lambda *_: None)
+    name = next(iter(_outermost(module)), "")
+    hook = module.get_submodule(name).register_forward_hook(lambda *_: None)
     try:
         yield "hook"
     finally:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from encgraph.encoders.metadata import to_device
 from encgraph.encoders.protocol import Input
-from encgraph.errors import require
+from encgraph.errors import require, whole
 from encgraph.model_runner import cache, prompts
+from encgraph.model_runner.decoding import Decoder
 from encgraph.model_runner.prompts import Prompt, Run
 
 
@@ -35,15 +36,22 @@ class Laid:
     """Content keys of the items; empty without a cache."""
 
 
-def check_room(batch: Sequence[Prompt], *, new_tokens: int, rows: int, length: int) -> None:
-    """Refuse a batch that the static keys and values cannot hold.
+def check_room(batch: Sequence[Prompt], *, new_tokens: int, decoder: Decoder) -> None:
+    """Refuse a batch whose token ids there are not, or that the static keys and values cannot hold.
 
     Raises:
-        ValueError: If it has no prompt or too many, or one is too long; names it.
+        ValueError: If it has no prompt or too many, or one is wrong or too long; names it.
     """
+    listed = isinstance(batch, Sequence) and not isinstance(batch, str)
+    require(listed, f"a batch must be a list of prompts, got {type(batch).__name__}; put it in one")
+    rows, length = decoder.rows, decoder.length
     require(1 <= len(batch) <= rows, f"a batch must have 1 to {rows} prompts, got {len(batch)}")
-    require(new_tokens >= 1, f"new_tokens must be at least 1, got {new_tokens!r}")
+    whole("new_tokens", new_tokens)
     for index, prompt in enumerate(batch):
+        made = isinstance(prompt, Prompt)
+        kind = type(prompt).__name__
+        require(made, f"prompt {index} must be a Prompt, got {kind}; compose() makes one")
+        prompts.check_ids(prompt, decoder.vocabulary, index=index)
         # The last token is given out and never attended to.
         needed = len(prompt.token_ids) + new_tokens - 1
         require(

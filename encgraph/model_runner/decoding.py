@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from encgraph import ambient, capturing, graphs, meters, watch
 from encgraph.capturing import BudgetGraph
@@ -79,6 +79,11 @@ class Decoder:
         return self._step.spec.device
 
     @property
+    def vocabulary(self) -> int:
+        """Token ids that there are, by the rows of the embedding."""
+        return len(self._step.text.embed_tokens.weight)
+
+    @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Rows of the graphs that can be replayed, smallest first."""
         return tuple(sorted(g.capacity.items for g in self.graphs if g.is_captured))
@@ -122,7 +127,7 @@ class Decoder:
                     record(cast(Any, self._step), graph)
         self._watches = (
             Watch.of(self._step.text, self._static | self._named_slabs()),
-            Watch.of(self._step.head, {}),
+            Watch.of(_Headed(self._step.head), {}),
         )
         return PartCapture(
             graphs=len(self.batch_sizes),
@@ -148,6 +153,7 @@ class Decoder:
             First tokens (b,), a copy.
         """
         rows = len(lengths_b)
+        self.slabs.forget(rows)
         with ambient.own_dtypes(self.device):
             last_bH = prefilling.last_hidden(self._step.text, batch, self.slabs)
             logits_bV = self._step.head(last_bH)
@@ -256,6 +262,14 @@ class Decoder:
             token_budget=budget,
             reason=reason,
         )
+
+
+class _Headed(nn.Module):
+    """The head under its name in the model, which a watch then says."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.lm_head = head
 
 
 def _give_back() -> None:

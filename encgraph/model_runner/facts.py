@@ -1,7 +1,9 @@
 """Records of a model runner: what it holds, what a capture made, what the cache holds, how long a request's stages took."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from encgraph.errors import MOST_BYTES, MOST_TOKENS, require, whole
 from encgraph.results import Memory
 
 
@@ -20,6 +22,26 @@ class Options:
     """Bound of the encoder cache."""
     slot: str | None = None
     """Adapter of the model to use as the slot that graphs read; None: no adapters."""
+
+    def __post_init__(self) -> None:
+        check_batch_sizes(self.batch_sizes)
+        whole("length", self.length, most=MOST_TOKENS)
+        whole("cache_bytes", self.cache_bytes, least=0, most=MOST_BYTES)
+
+
+def check_batch_sizes(sizes: Sequence[int]) -> None:
+    """Refuse what cannot be the rows of decode graphs.
+
+    Raises:
+        ValueError: If there is none, or one is no whole number of at least 1.
+    """
+    listed = isinstance(sizes, Sequence) and not isinstance(sizes, str) and len(sizes) > 0
+    require(
+        listed,
+        f"batch_sizes must be at least one whole number, got {sizes!r:.40}; give a tuple such as (1, 2)",
+    )
+    for rows in sizes:
+        whole("each of batch_sizes", rows)
 
 
 NO_MEMORY = Memory(slabs_bytes=0, pool_bytes=0, driver_bytes=0)

@@ -4,9 +4,12 @@ transformers' static cache has one length for the whole batch, so prompts of dif
 padded on the left, and every step attends over that padding. Here a row is written at its own position:
 prompts are padded on the right, where nothing looks, and any mix of lengths shares one graph.
 
+A masked position weighs 0, but 0 x NaN is NaN: what a request leaves behind must be finite, whatever its
+pixels were. So rows are zeroed before their next prompt, in place, since graphs hold the addresses.
+
 Batch sizes see the slabs through prefix views, so n graphs cost one slab.
 
-Shape legend: M max batch, b batch, H key-value heads, C cache length, L prompt length, D head width.
+Shape legend: N layers, K the pair of keys and values, M max batch, b batch, H key-value heads, C cache length, L prompt length, D head width.
 """
 
 import inspect
@@ -73,18 +76,23 @@ class KeyValueSlabs:
         """
         shape = (rows, config.num_key_value_heads, length, config.head_dim)
         self.length = length
-        self.layers: list[tuple[Tensor, Tensor]] = [
-            (
-                torch.zeros(shape, device=device, dtype=dtype),
-                torch.zeros(shape, device=device, dtype=dtype),
-            )
-            for _ in range(config.num_hidden_layers)
-        ]
+        # One tensor, so that rows are zeroed in one launch.
+        whole_NKMHCD = torch.zeros(
+            (config.num_hidden_layers, 2, *shape), device=device, dtype=dtype
+        )
+        self._whole: tuple[Tensor, ...] = (whole_NKMHCD,)
+        self.layers: list[tuple[Tensor, Tensor]] = [(pair[0], pair[1]) for pair in whole_NKMHCD]
 
     @property
     def num_bytes(self) -> int:
         """Bytes held."""
-        return sum(t.untyped_storage().nbytes() for pair in self.layers for t in pair)
+        return sum(whole.untyped_storage().nbytes() for whole in self._whole)
+
+    @torch.no_grad()
+    def forget(self, rows: int) -> None:
+        """Zero the first rows, so that nothing of an earlier request is left; never waits for the device."""
+        for whole_NKMHCD in self._whole:
+            whole_NKMHCD[:, :, :rows].zero_()
 
     def prefill(self, row_b: Tensor) -> Cache:
         """A cache that writes prompts into rows, given as int64."""
@@ -103,4 +111,5 @@ class KeyValueSlabs:
         """Drop the slabs; idempotent. Returns the bytes given back."""
         freed = self.num_bytes
         self.layers.clear()
+        self._whole = ()
         return freed

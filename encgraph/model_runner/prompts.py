@@ -6,6 +6,7 @@ Shape legend: L tokens of one prompt.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -101,6 +102,35 @@ def compose(parts: Sequence[int | Input | Clip], config: Any) -> Prompt:
 def placeholders(config: Any) -> dict[Modality, int]:
     """The token that stands for one token of an item, by modality."""
     return {Modality.IMAGE: config.image_token_id, Modality.VIDEO: config.video_token_id}
+
+
+def check_ids(prompt: Prompt, vocabulary: int, *, index: int) -> None:
+    """Refuse token ids that the model has no row for, which on a card would end the process.
+
+    Args:
+        prompt: Of any length.
+        vocabulary: Rows of the model's embedding.
+        index: Of the prompt in its batch, for the message.
+
+    Raises:
+        ValueError: If one is no whole number or not below `vocabulary`; names it.
+    """
+    ids = prompt.token_ids
+    require(
+        isinstance(ids, Sequence) and not isinstance(ids, str | bytes),
+        f"token_ids of prompt {index} must be a sequence of whole numbers, got "
+        f"{type(ids).__name__}; tokenize texts and call tolist() on tensors",
+    )
+    # Nearly all are plain integers; the loop names what is not right.
+    if ids and set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < vocabulary:
+        return
+    for at, token in enumerate(ids):
+        fits = isinstance(token, Integral) and 0 <= token < vocabulary
+        require(
+            fits,
+            f"token {at} of prompt {index} must be a whole number of 0 to {vocabulary - 1:,}, got "
+            f"{token!r:.40}; tokenize with the model's own tokenizer",
+        )
 
 
 def runs(prompt: Prompt, config: Any, *, index: int = 0) -> tuple[Run, ...]:

@@ -26,6 +26,7 @@ from encgraph.model_runner import (
     cache,
     captures,
     encoding,
+    facts,
     gates,
     models,
     scatter,
@@ -125,10 +126,11 @@ class ModelRunner(Showing):
             ValueError: If plan or batch sizes do not suit the runner.
             RuntimeError: If it was shut down.
         """
-        sizes = tuple(batch_sizes or self.options.batch_sizes)
+        sizes = self.options.batch_sizes if batch_sizes is None else batch_sizes
+        facts.check_batch_sizes(sizes)
         most = max(self.options.batch_sizes)
         require(
-            min(sizes) >= 1 and max(sizes) <= most,
+            max(sizes) <= most,
             f"batch_sizes must be 1 to {most}, got {sizes!r}; Options.batch_sizes sets the largest",
         )
         with self._request():
@@ -184,7 +186,7 @@ class ModelRunner(Showing):
             One completion a prompt, in order.
 
         Raises:
-            ValueError: If items and placeholders do not match, or the cache has no room.
+            ValueError: If token ids, items and placeholders do not match, or the cache has no room.
             StaleBufferError: If weights or adapters are not those of the graphs any more.
             RuntimeError: If the runner was shut down, before or meanwhile.
         """
@@ -194,8 +196,7 @@ class ModelRunner(Showing):
             decoder = self.decoder
             assert decoder is not None
             self._check_graphs()
-            room = {"rows": decoder.rows, "length": decoder.length}
-            batches.check_room(batch, new_tokens=new_tokens, **room)
+            batches.check_room(batch, new_tokens=new_tokens, decoder=decoder)
             parts = RunnerParts(
                 model=self.model,
                 decoder=decoder,

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import torch
 import transformers
@@ -12,14 +13,14 @@ from encgraph.encoders.protocol import Encoder
 from encgraph.records import Plan
 
 _SAMPLES = 16
-"""Values read of each parameter; a difference between them goes unseen."""
+"""Values read of each parameter and buffer; a difference between them goes unseen."""
 
 
 def facts(encoder: Encoder, plan: Plan, rules: Mapping[str, str]) -> dict[str, str]:
     """Facts of a rank by name, as texts to compare.
 
     Args:
-        encoder: Reads a few values of each parameter, in one copy from the device.
+        encoder: Reads a few values of each parameter and buffer, in one copy from the device.
         plan: As given to the runner.
         rules: Further choices of the runner by name.
     """
@@ -43,12 +44,13 @@ def facts(encoder: Encoder, plan: Plan, rules: Mapping[str, str]) -> dict[str, s
 
 @torch.no_grad()
 def weights_digest(module: torch.nn.Module) -> str:
-    """Digest of names, shapes, dtypes and a few values of every parameter; bits, not nearness."""
+    """Digest of names, shapes, dtypes and a few values of every parameter and buffer; bits, not nearness."""
     hashed = hashlib.sha256()
     sampled = []
-    for name, parameter in module.named_parameters():
-        hashed.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
-        values = parameter.detach().reshape(-1)
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        values = parts.detach().reshape(-1)
         step = max(1, len(values) // _SAMPLES)
         sampled.append(values[::step][:_SAMPLES].float())
     if sampled:

@@ -119,12 +119,7 @@ class Board:
             RankError: The same on all ranks: who failed and why, or who said something else.
         """
         value, said = self.hear(attempt, about=about)
-        other = next((rank for rank, text in enumerate(said) if text != said[0]), None)
-        if other is not None:
-            raise RankError(
-                f"{about} must be the same on every rank; rank 0 has {said[0]}, "
-                f"rank {other} has {said[other]}"
-            )
+        check_same(said, about=about)
         return value
 
     def _refuse_failures(
@@ -135,6 +130,20 @@ class Board:
             raise RankError(
                 f"{about} failed on {len(failed)} of {self.size} ranks: {'; '.join(failed)}"
             ) from mine
+
+
+def check_same(said: Sequence[str], *, about: str) -> None:
+    """Refuse what ranks said if one said something else than rank 0.
+
+    Raises:
+        RankError: If one did; names it and both texts.
+    """
+    other = next((rank for rank, text in enumerate(said) if text != said[0]), None)
+    if other is not None:
+        raise RankError(
+            f"{about} must be the same on every rank; rank 0 has {said[0]}, "
+            f"rank {other} has {said[other]}"
+        )
 
 
 def _short(error: BaseException) -> str:

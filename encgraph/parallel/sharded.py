@@ -20,7 +20,7 @@ from encgraph import incoming
 from encgraph.balance import Assignment, Rule
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.errors import require
-from encgraph.parallel import gathering, identity
+from encgraph.parallel import contents, gathering, identity, notices
 from encgraph.parallel.gathering import Rows
 from encgraph.parallel.notices import RankError
 from encgraph.parallel.ranks import Ranks
@@ -141,7 +141,8 @@ class ShardedRunner(Showing):
         """Encode a batch over all ranks.
 
         Args:
-            batch: N items, the same sizes in the same order on every rank. Pixels of host tensors
+            batch: N items, the same in the same order on every rank. Sizes are compared, contents by
+                a few values of items that several ranks hold in host memory. Pixels of host tensors
                 are copied by the rank that encodes them alone; those of a `Lazy` are not even made
                 elsewhere.
 
@@ -154,7 +155,10 @@ class ShardedRunner(Showing):
                 rank that was lost. After a loss no batch can run; after the others the next can.
         """
         self.introduce()
-        made = self.ranks.board.agree(lambda: self._encode(batch), about="this batch")
+        made, said = self.ranks.board.hear(lambda: self._encode(batch), about="this batch")
+        plans, contents_said = zip(*(text.split("\n") for text in said), strict=True)
+        notices.check_same(plans, about="this batch")
+        contents.check_alike(contents_said)
         if self.ranks.size > 1 and len(made.rows.whole):
             self._exchange(made.rows)
         self.last = made.share
@@ -194,7 +198,9 @@ class ShardedRunner(Showing):
             copied_bytes=sum(v.pixels.nbytes for v in mine if v.pixels.device != spec.device),
             sent_bytes=gather.sent_bytes(rows),
         )
-        return _Encoded(counts=counts, share=share, rows=rows), _said(items, shared)
+        values = contents.sampled(batch) if self.ranks.size > 1 else ""
+        said = f"{_said(items, shared)}\n{values}"
+        return _Encoded(counts=counts, share=share, rows=rows), said
 
     def _loaded(self, value: Input | Lazy, index: int) -> Input:
         """The input, if it is what the plan took it for."""

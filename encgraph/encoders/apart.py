@@ -1,0 +1,196 @@
+"""Whether a module keeps the items of a batch apart, and if it does not, why.
+
+It is run beside neighbours that would show a leak of any size. Where rows differ, what else than a
+neighbour may have made them is looked for before the module is said to mix items.
+"""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from encgraph.encoders.fixed import RunSlots
+from encgraph.errors import require
+
+ONE_SHAPE = 1e-5
+"""Relative distance that counts as the same rows in batches of one shape, where a dtype rounds finer;
+else its rounding."""
+ANOTHER_PLACE = 0.05
+"""The same in another place of a batch of another shape, so by other kernels: a deep module in bfloat16
+is some percent apart."""
+SMALLEST = 1e-6
+"""Distance that counts as none, for rows of zeros."""
+READS = frozenset(
+    {Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__}
+    | {torch.equal, Tensor.equal, torch.allclose, Tensor.allclose, torch.is_nonzero}
+)
+"""What makes a Python value of a tensor's contents."""
+
+
+@torch.no_grad()
+def rows_alone(module: nn.Module, example: Tensor, rows: RunSlots) -> Sequence[Tensor]:
+    """Rows of the example, and a proof that no item's rows depend on another's.
+
+    Batches of one shape run the same kernels, so what rows differ by there is another item's doing,
+    whatever their dtype; only beside none at all do they round otherwise.
+
+    Args:
+        module: Run six times.
+        example: One item.
+        rows: Runs it on a batch.
+
+    Raises:
+        ValueError: If they do, outputs are of another dtype than the weights, or every run changes
+            those; says why.
+    """
+    weight = next(module.parameters(), example)
+    one = example[None].to(weight.device, weight.dtype, copy=True)
+    # Positive, since many modules take logarithms or roots.
+    drawn = torch.rand(one.shape, generator=torch.Generator().manual_seed(0), device="cpu")
+    noise = drawn.to(weight.device, weight.dtype)
+    alone, copies = rows(module, one), torch.cat((one, one, noise))
+    _require_dtype(alone, weight.dtype)
+    kept = _states(module)  # what the first run alone makes, such as a table, may stay
+    twice = rows(module, copies)
+    calm = [made[::2] for made in twice]
+    require(
+        all(bool(made.isfinite().any()) for made in calm),
+        "the rows of an example must be finite, but here they are not; give another example",
+    )
+
+    def demand(holds: bool, batch: Tensor, what: str) -> None:
+        if not holds:
+            raise ValueError(_other_reason(module, rows, copies, batch) or MIXES.format(what=what))
+
+    for place in (0, 1):
+        mine = [made[place : place + 1] for made in twice]
+        demand(_alike(mine, alone, least=ANOTHER_PLACE), one, "copies of itself")
+    for what, other in _neighbours(one, noise).items():
+        batch = torch.cat((one, other, noise))  # it may leak either way
+        ends = [made[::2] for made in rows(module, batch)]
+        demand(_alike(ends, calm, least=ONE_SHAPE), batch, what)
+    require(not (said := _changed(module, kept)), said)
+    return alone
+
+
+def _require_dtype(made: Sequence[Tensor], dtype: torch.dtype) -> None:
+    others = [str(tensor.dtype) for tensor in made if tensor.dtype != dtype]
+    require(
+        not others,
+        f"outputs must be of the weights' dtype {dtype}, got {', '.join(others)}; cast them in `run`, "
+        "such as `lambda module, x: module(x).to(x.dtype)`",
+    )
+
+
+MIXES = (
+    "an item's rows must not depend on the others in its batch, but beside {what} they do; a module "
+    "that mixes items cannot share a replay between them"
+)
+
+
+class _ReadValues(TorchFunctionMode):
+    """Keeps the Python values that are made of tensors, and where the last was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[str] = []
+        self.place = ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in READS:
+            self.values.append(repr(made))
+            self.place = _place()
+        return made
+
+
+def _place() -> str:
+    """The line outside of torch that runs, as `file.py:3`."""
+    outside = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+    frames = [f for f in traceback.extract_stack() if not f.filename.startswith(outside)]
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+
+
+def _other_reason(module: nn.Module, rows: RunSlots, first: Tensor, second: Tensor) -> str:
+    """Why a module's rows differ between two batches, unless it is that it mixes their items."""
+    kept = _states(module)
+    runs, reads = [], []
+    for batch in (first, first, second):
+        given, read = batch.clone(), _ReadValues()
+        with read:
+            runs.append(rows(module, given))
+        reads.append(read)
+        if not _same(given, batch):
+            return "the module must leave its input as it is, but changes it in place; let it copy"
+        if changed := _changed(module, kept):
+            return changed
+    if not _alike(runs[1], runs[0], least=ONE_SHAPE):
+        return (
+            "two runs on the same batch must give the same rows, but here they differ: the module "
+            "draws random numbers or counts its runs; switch that off"
+        )
+    if reads[0].values != reads[2].values:
+        return (
+            "the module must not read values that depend on its input (`.item()`, or a branch on a "
+            f"tensor), but does at {reads[2].place}: a graph replays what those of another batch led "
+            "to; choose by tensors, such as torch.where"
+        )
+    return ""
+
+
+def _states(module: nn.Module) -> dict[str, tuple[Tensor, str]]:
+    """Weights and buffers, and what shows that one was written to, without a copy: how often, its sum."""
+    held = [*module.named_parameters(), *module.named_buffers()]
+    counted = {n: 0 if tensor.is_inference() else tensor._version for n, tensor in held}
+    return {n: (tensor, f"{counted[n]} {tensor.double().sum().item()}") for n, tensor in held}
+
+
+def _changed(module: nn.Module, kept: Mapping[str, tuple[Tensor, str]]) -> str:
+    """What a run did to a weight or buffer; empty if nothing."""
+    now = _states(module)
+    for name in {**kept, **now}:
+        (before, was), (after, said) = (each.get(name, (None, "")) for each in (kept, now))
+        how = "in place; freeze it" if before is after else "for another tensor; keep one"
+        if before is not after or was != said:
+            return (
+                "the module must leave its weights and buffers as they are, but every run changes "
+                f"{name!r} {how}"
+            )
+    return ""
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether tensors are equal, NaN to NaN."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _neighbours(one: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    """Items that show a leak of any size: a scale of 1,000 what is small, NaN what is bounded.
+
+    No arithmetic on an item's own values alone meets a neighbour's NaN.
+    """
+    return {
+        "zeros": torch.zeros_like(one),
+        "its negative": -one,
+        "one 1,000 times as large": 1e3 * (one + noise),
+        "NaN": torch.full_like(one, torch.nan),
+    }
+
+
+def _alike(mine: Sequence[Tensor], true: Sequence[Tensor], *, least: float) -> bool:
+    """Whether rows are what they were; values that were not finite say nothing."""
+    for rows, before in zip(mine, true, strict=True):
+        if rows.shape != before.shape:
+            return False
+        rounding = torch.finfo(before.dtype).eps if before.is_floating_point() else 0.0
+        known = before.isfinite()
+        was, now = (made.double().where(known, 0.0) for made in (before, rows))
+        gap = torch.linalg.vector_norm(now - was, dim=(1, 2))
+        size = torch.linalg.vector_norm(was, dim=(1, 2))
+        if not bool((gap <= max(least, rounding) * size + SMALLEST).all()):
+            return False
+    return True
