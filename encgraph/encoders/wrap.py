@@ -63,6 +63,7 @@ def fixed(
             a run changes weights or buffers, or an item's rows depend on more than the item: on the
             others in its batch, on chance, on values read back from the device.
 
+    >>> import torch
     >>> encoder = fixed(nn.Linear(3, 5).eval(), torch.zeros(3))
     >>> encoder.spec.widths, encoder.slot.rows
     ((5,), 1)
