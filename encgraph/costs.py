@@ -138,8 +138,12 @@ class Costs:
         }
         _check("costs", {name: (value,) for name, value in numbers.items()})
         # a host-bound run is the mean and its scatter together: a time, hence not negative
-        runs = tuple(self.eager_floor_ms + off for off in self.eager_spread_ms)
-        _check("costs", {"eager_floor_ms plus each of eager_spread_ms": runs})
+        _check("costs", {"eager_floor_ms plus each of eager_spread_ms": self.host_bound_ms})
+
+    @property
+    def host_bound_ms(self) -> tuple[float, ...]:
+        """Eager runs that the host's launches bind, as recorded, quickest first, each as likely."""
+        return tuple(sorted(self.eager_floor_ms + off for off in self.eager_spread_ms or (0.0,)))
 
     def capacity_ms(self, capacity: Capacity) -> float:
         """What replaying a capacity costs whatever is in it."""
@@ -160,8 +164,8 @@ class Costs:
         if not load.items:
             return 0.0
         device = self.eager_dense.at(load.patches) + self.eager_square_ms * load.square
-        floor, spread = self.eager_floor_ms, self.eager_spread_ms or (0.0,)
-        expected = sum(max(floor + off, device) for off in spread) / len(spread)
+        runs = self.host_bound_ms
+        expected = sum(max(ms, device) for ms in runs) / len(runs)
         return expected + self.eager_item_ms * load.items
 
     def are_of(self, encoder: str, gpu: str | None) -> bool:
@@ -179,7 +183,7 @@ class Costs:
     def on_quick_host(self) -> Self:
         """The same on a host as quick as in the quickest tenth of the eager runs recorded: what eager
         takes at least, where launches bind it."""
-        runs = sorted(self.eager_floor_ms + off for off in self.eager_spread_ms or (0.0,))
+        runs = self.host_bound_ms
         return replace(self, eager_floor_ms=runs[len(runs) // 10], eager_spread_ms=())
 
     def memory(self, plan: Plan) -> Memory:

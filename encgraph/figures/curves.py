@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from encgraph import tabular
 from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.figures import template
 from encgraph.records import Route
 from encgraph.results import Measurement
 from encgraph.sizes import EncoderSize
-
-_MIB = 2**20
 
 
 def replay_cost(points: Sequence[Measurement], costs: Costs) -> go.Figure:
@@ -146,7 +145,7 @@ def bytes_by_capacity(points: Sequence[Measurement], costs: Costs) -> go.Figure:
                 name=f"{part}, measured",
                 mode="markers",
                 x=tokens,
-                y=[b / _MIB for b in measured[part]],
+                y=[b / tabular.MIB for b in measured[part]],
                 marker={"color": colour, "symbol": symbol, "size": 8},
             )
         )
@@ -156,7 +155,7 @@ def bytes_by_capacity(points: Sequence[Measurement], costs: Costs) -> go.Figure:
                 name=f"{part}, predicted",
                 mode="lines",
                 x=tokens,
-                y=[rate * p / _MIB for p in patches],
+                y=[rate * p / tabular.MIB for p in patches],
                 line={"color": colour, "dash": "dot", "width": 1.5},
             )
         )

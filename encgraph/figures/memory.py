@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
+from encgraph import tabular
 from encgraph.errors import require
 from encgraph.figures import template
 from encgraph.records import Route
 from encgraph.results import Memory
-
-_MIB = 2**20
 
 
 def memory_by_part(memories: Mapping[str, Memory]) -> go.Figure:
@@ -24,12 +23,14 @@ def memory_by_part(memories: Mapping[str, Memory]) -> go.Figure:
     require(bool(memories), "memory by part needs at least one memory")
     names = [template.wrapped(name, 16) for name in memories]
     parts = {
-        "slabs": [m.slabs_bytes / _MIB for m in memories.values()],
-        "pool": [m.pool_bytes / _MIB for m in memories.values()],
-        "driver": [m.driver_bytes / _MIB for m in memories.values()],
+        "slabs": [m.slabs_bytes / tabular.MIB for m in memories.values()],
+        "pool": [m.pool_bytes / tabular.MIB for m in memories.values()],
+        "driver": [m.driver_bytes / tabular.MIB for m in memories.values()],
     }
     bars = [_bar(part, names, values) for part, values in parts.items()]
-    peaks = [m.peak_bytes / _MIB if m.peak_bytes is not None else None for m in memories.values()]
+    peaks = [
+        m.peak_bytes / tabular.MIB if m.peak_bytes is not None else None for m in memories.values()
+    ]
     peak = go.Scatter(
         uid="peak",
         name="peak allocated",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from encgraph import readings
+from encgraph import readings, tabular
 from encgraph.errors import require
 from encgraph.figures import template
 from encgraph.results import Measurement
@@ -13,7 +13,6 @@ BAND = 0.1
 """Within so much of the measured value, a prediction lies in the band."""
 PREDICTED_MS = "predicted_ms"
 """Number of a request's line that holds what was predicted of it, where a bench has it."""
-_MIB = 2**20
 Points = Mapping[str, Sequence[tuple[float, float]]]
 """(predicted, measured) of each strategy, by name."""
 
@@ -74,10 +73,10 @@ def _times(lines: Sequence[Measurement]) -> tuple[Points, str, str]:
 def _bytes(lines: Sequence[Measurement]) -> tuple[Points, str, str]:
     points: dict[str, list[tuple[float, float]]] = {}
     for name, m in readings.summaries(lines).items():
-        predicted = m.numbers.get("predicted_bytes", 0.0) / _MIB
+        predicted = m.numbers.get("predicted_bytes", 0.0) / tabular.MIB
         if predicted and m.memory:
             held = [m.memory.total_bytes, m.numbers.get("device_bytes", 0.0)]
-            points[name] = [(predicted, b / _MIB) for b in held if b > 0]
+            points[name] = [(predicted, b / tabular.MIB) for b in held if b > 0]
     return points, "predicted device memory, MiB", "held (filled) and taken (open), MiB"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from encgraph import tabular
 from encgraph.errors import require
 from encgraph.facts import quantile
 from encgraph.figures import template
@@ -18,7 +19,6 @@ RULE_COLOURS = {
     "fitted": template.ROUTE_COLOURS[Route.REPLAY],
     "eager": template.ROUTE_COLOURS[Route.EAGER],
 }
-_MIB = 2**20
 
 
 def padding_by_graphs(judged: Sequence[Judged]) -> go.Figure:
@@ -186,7 +186,7 @@ def memory_by_graphs(held: Mapping[str, Mapping[int, Memory]]) -> go.Figure:
             name=template.label(name),
             mode="lines+markers",
             x=sorted(mine),
-            y=[round(mine[n].total_bytes / _MIB, 3) for n in sorted(mine)],
+            y=[round(mine[n].total_bytes / tabular.MIB, 3) for n in sorted(mine)],
             line={"color": _HELD[place % len(_HELD)], "width": 2},
             marker={"symbol": ("circle", "diamond", "square", "x")[place % 4], "size": 7},
             hovertemplate="%{x} graphs: %{y:,.0f} MiB<extra>" + template.label(name) + "</extra>",

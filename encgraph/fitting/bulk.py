@@ -17,7 +17,7 @@ import numpy.typing as npt
 from encgraph.costs import Costs
 from encgraph.intervals import Floats
 from encgraph.packers import lookup
-from encgraph.packers.prices import edges
+from encgraph.packers.prices import EagerRun, edges
 from encgraph.packers.search import EXACT_ITEMS
 from encgraph.records import DIMENSIONS, Capacity, Item, Plan
 
@@ -197,11 +197,10 @@ def eager_ms(loads: Floats, costs: Costs) -> Floats:
         slope = (ys[-1] - ys[-2]) / (xs[-1] - xs[-2])
         dense += np.maximum(patches - xs[-1], 0) * slope
     device = dense + costs.eager_square_ms * square
-    spread = np.asarray(costs.eager_spread_ms or (0.0,)) + costs.eager_floor_ms
-    # E[max(floor, device)] at every load from sorted floors: those below the device take its time.
-    floors, below = np.sort(spread), np.searchsorted(np.sort(spread), device)
-    above = np.append(np.cumsum(floors[::-1])[::-1], 0.0)
-    ms = (below * device + above[below]) / len(floors) + costs.eager_item_ms * items
+    run = EagerRun.of(costs)
+    hidden = np.searchsorted(run.floors, device)
+    ms = (hidden * device + np.asarray(run.above)[hidden]) / len(run.floors)
+    ms += costs.eager_item_ms * items
     return np.where(items > 0, ms, 0.0)
 
 

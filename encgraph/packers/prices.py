@@ -24,9 +24,9 @@ class EagerRun:
     @classmethod
     def of(cls, costs: Costs) -> "EagerRun":
         """Sort what costs recorded."""
-        floors = sorted(costs.eager_floor_ms + off for off in costs.eager_spread_ms or (0.0,))
+        floors = costs.host_bound_ms
         sums = list(accumulate(reversed(floors), initial=0.0))
-        return cls(costs=costs, floors=tuple(floors), above=tuple(reversed(sums)))
+        return cls(costs=costs, floors=floors, above=tuple(reversed(sums)))
 
     def ms(self, patches: float, items: int, square: float) -> float:
         """One batched eager run of at least one item."""
