@@ -72,7 +72,7 @@ STEPS = (
         "bench",
         560,
         f"benchmarks/vllm_agreement.py VLLM REQUESTS/servegen.json --strategies {COMPARED} CHOSEN "
-        "--seconds 440 --out DATA",
+        "--seconds 330 --out DATA",
     ),
     _step(
         "bench_mix",
@@ -84,7 +84,7 @@ STEPS = (
     _step(
         "ladder",
         560,
-        "benchmarks/ladder.py REQUESTS/servegen.json --runs 1 --seconds 480 --out DATA",
+        "benchmarks/ladder.py REQUESTS/servegen.json --runs 1 --seconds 270 --out DATA",
     ),
     _step(
         "capture",
@@ -129,9 +129,9 @@ STEPS = (
     ),
     _step(
         "two_cards_mix",
-        250,
-        f"{TWO} REQUESTS/mix.json --fit-on builtin:mix --bursts 1,4,16 {THIRTY} --repeats 1 --seconds 130 "
-        "--attention ATTENTION --strategies eager_compiled,vllm,encgraph --name data_parallel_mix "
+        330,
+        f"{TWO} REQUESTS/mix.json --fit-on builtin:mix --bursts 1,4,16 {THIRTY} --repeats 1 --seconds 155 "
+        "--attention ATTENTION --strategies eager_varlen,eager_compiled,vllm,encgraph --name data_parallel_mix "
         "--out DATA",
     ),
     _step(
@@ -147,6 +147,13 @@ STEPS = (
         f"{TWO} REQUESTS/servegen.json --strategies encgraph --bursts 4,16,64 {THIRTY} --repeats 1 "
         "--seconds 80 --attention ATTENTION --rules longest_first,tokens,round_robin,count,patches "
         "--gathers padded,uneven --name data_parallel_rules --out DATA",
+    ),
+    _step(
+        "two_cards_mix_rules",
+        240,
+        f"{TWO} REQUESTS/mix.json --fit-on builtin:mix --strategies encgraph --bursts 4,16,64 {THIRTY} "
+        "--repeats 1 --seconds 95 --attention ATTENTION --rules longest_first,tokens,round_robin,count "
+        "--gathers padded,uneven --name data_parallel_mix_rules --out DATA",
     ),
     _step(
         "two_cards_336",

@@ -223,8 +223,8 @@ def eager_curve(eagers: Sequence[Measurement]) -> tuple[Curve, float]:
         matrix[:, -1] = 0.0  # no two loads tell segments from patches: the curve takes all of it
     *dense, square = _nonnegative(matrix, np.ones(len(busy)))
     rising = [float(x) for x in np.maximum.accumulate(dense)]
-    curve = Curve(patches=(1, *knots), ms=(rising[0] / knots[0], *rising))
-    return curve, float(square / squares.max())
+    ms = {1: rising[0] / knots[0]} | dict(zip(knots, rising, strict=True))
+    return Curve(patches=tuple(ms), ms=tuple(ms.values())), float(square / squares.max())
 
 
 def _scaled(dense: Curve, ratio: float, patch: float) -> Curve:

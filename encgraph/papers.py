@@ -42,12 +42,14 @@ SHOWN_GRAPHS = 8
 FIRST_TOKENS = "What a first token waits for, by what is graphed and by requests at once."
 CAPTURES = "Time of a new process until its graphs are captured, compile caches empty and warm."
 GAINS = "Measured time of a burst on one card over that on several, and what was predicted."
+HELD = "Device memory that vLLM's default graphs hold, rebuilt and by its own manager, by what holds it."
 SPEEDUPS = "Eager time over replay time of each encoder, for few items and for many."
 RECORDS: Mapping[str, tuple[str, str, Callable[[Sequence[Measurement]], go.Figure]]] = {
     handles.FIRST_TOKEN: ("stages", FIRST_TOKENS, figures.first_token_stages),
     "capture-": ("stages", CAPTURES, figures.capture_stages),
     "data_parallel": ("gain", GAINS, figures.gain_of_ranks),
     "encoders": ("speedup", SPEEDUPS, figures.speedup_by_encoder),
+    "vllm-memory": ("parts", HELD, figures.memory_taken_apart),
 }
 """The one figure of each further kind of experiment, by how its name begins: name, what it shows, how."""
 
@@ -91,11 +93,12 @@ def _encoder(experiment: str) -> EncoderSize | None:
 
 def _of_bench(gpu: str, experiment: str) -> Iterator[Paper]:
     lines = store.load(gpu, experiment)
+    ladder = partial(figures.ladder, lines, over=_scattered(lines)[0])
     drawn: dict[str, tuple[str, Callable[[], go.Figure]]] = {
-        "ladder": (f"Mean time of a request by strategy. {CHOICE}", partial(figures.ladder, lines)),
+        "ladder": (f"Mean time of a request by strategy. {CHOICE}", ladder),
         "ladder-p99": (
             f"99th percentile over requests by strategy. {CHOICE}",
-            partial(figures.ladder, lines, quantile="p99"),
+            partial(ladder, quantile="p99"),
         ),
         "regimes": (
             f"Mean time of a request by strategy and size. {CHOICE}",

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from helpers import reference
 
-from encgraph import sizes, store, systems
+from encgraph import sharding, sizes, store, systems
 from encgraph.results import Measurement
 from encgraph.systems import Setting
 
@@ -18,15 +18,18 @@ NAMES = (
     "data_parallel_rules",
     "data_parallel_mix",
     "data_parallel_mix_64",
+    "data_parallel_mix_rules",
     "data_parallel_336",
     "data_parallel_native",
 )
 RECORDS = {name: store.load("h200", name) for name in NAMES}
 SIZE = sizes.named("qwen3-vl-8b")
+Lines = dict[tuple[int, str], Measurement]
+"""By items a burst and strategy."""
 
 
-def by_items(*names: str) -> dict[tuple[int, str], Measurement]:
-    """Lines of these records by items a burst and strategy."""
+def by_items(*names: str) -> Lines:
+    """Lines of these records."""
     return {
         (round(m.numbers["burst_items_count"]), m.strategy): m for n in names for m in RECORDS[n]
     }
@@ -49,6 +52,23 @@ def over(one: Measurement) -> float:
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f}"
+
+
+def padded_more(one: Measurement) -> float:
+    """Bytes that the gather `padded` moves more than `uneven`, as a ratio to the latter."""
+    return one.numbers["padded_gather_bytes"] / one.numbers["uneven_gather_bytes"] - 1
+
+
+def fullest_and_all_tokens(numbers) -> tuple[int, int]:
+    """Tokens of the fuller of two ranks, and of both, from the bytes that a burst's gathers move."""
+    moved = (numbers["padded_gather_bytes"] / 2, numbers["uneven_gather_bytes"])
+    fullest, every = (round(size / sharding.token_bytes(SIZE)) for size in moved)
+    return fullest, every
+
+
+def other_rank_ms(numbers) -> float:
+    """Of one burst on two ranks, the faster one's time."""
+    return (1 - 2 * numbers["idle_ratio"]) * numbers["encode_mean_ms"]
 
 
 def commands() -> dict[str, set[str]]:

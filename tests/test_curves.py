@@ -179,6 +179,17 @@ def test_loads_of_one_shape_leave_all_to_the_curve():
     )
 
 
+def test_a_slow_run_of_one_patch_is_a_knot_like_any():
+    one = replace(load_of(1, 1), patches=1, longest_segment=1, square=1.0)
+    points = [
+        point(Route.EAGER, load=load, latency=latency(ms, "wall"))
+        for load, ms in ((one, 3.0), (load_of(16, 1), 2.0), (load_of(64, 1), 4.0))
+    ]
+    curve, _ = curves.eager_curve(points)
+    assert curve.patches == (1, 256)
+    assert curve.ms == pytest.approx((3.0, 4.0))
+
+
 def test_a_curve_without_a_card_is_recorded_on_the_cpu():
     points = [replace(p, environment=environment(None)) for p in made()]
     assert curves.fit(points, SIZE, PLAIN).source.startswith("recorded on the CPU, torch 2.13.0, ")

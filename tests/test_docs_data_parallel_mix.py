@@ -10,19 +10,24 @@ from helpers_data_parallel import (
     SIZE,
     by_items,
     commands,
+    fullest_and_all_tokens,
+    other_rank_ms,
     over,
+    padded_more,
     percent,
     ratio,
     setting_of,
     several,
 )
 
-from encgraph import packing, sharding, strategies, systems, traffic
+from encgraph import packing, strategies, systems, traffic
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import sharded_systems
 
-SECTION = PAGE[PAGE.index("### Bursts of mixed") : PAGE.index("### Images of 336x336")]
+SECTION = PAGE[
+    PAGE.index("### Bursts of mixed") : PAGE.index("### Balance rules and gathers on mixed")
+]
 MIX = by_items("data_parallel_mix", "data_parallel_mix_64")
 COUNTS = (1, 4, 16, 64)
 LARGEST = 8192
@@ -50,18 +55,6 @@ def drawn(tokens: int):
     return next(one for one in traffic.read("builtin:mix", SIZE).items if one.tokens == tokens)
 
 
-def fullest_and_all_tokens(numbers) -> tuple[int, int]:
-    """Tokens of the fuller of two ranks, and of both, from the bytes that a burst's gathers move."""
-    moved = (numbers["padded_gather_bytes"] / 2, numbers["uneven_gather_bytes"])
-    fullest, every = (round(size / sharding.token_bytes(SIZE)) for size in moved)
-    return fullest, every
-
-
-def other_rank_ms(numbers) -> float:
-    """Of one burst on two ranks, the faster one's time."""
-    return (1 - 2 * numbers["idle_ratio"]) * numbers["encode_mean_ms"]
-
-
 def other_rank_predicted_ms(numbers) -> float:
     """The same as predicted."""
     return (1 - 2 * numbers["predicted_idle_ratio"]) * numbers["predicted_encode_mean_ms"]
@@ -74,8 +67,8 @@ def idle_over_all_time(one) -> float:
 
 def test_the_counts_of_bursts_repeats_and_proven_items_are_said():
     found = {items: one.latency.samples for (items, _), one in MIX.items()}
-    counts = "30 bursts of 1 item, 15 of 4, 7 of 16, each timed once; 21 items proven first"
-    assert found == {1: 30, 4: 15, 16: 7, 64: 1}
+    counts = "30 bursts of 1 item, 15 of 4, 6 of 16, each timed once; 21 items proven first"
+    assert found == {1: 30, 4: 15, 16: 6, 64: 1}
     assert counts in SECTION
     proven = {(items, one.numbers["proven_items_count"]) for (items, _), one in MIX.items()}
     assert proven == {(1, 21), (4, 21), (16, 21), (64, 64)}
@@ -152,7 +145,7 @@ def test_the_makespan_predicted_is_near_its_bound():
             "encgraph": (4, 16, 64),
             "vllm": (4, 16, 64),
             "eager_compiled": (4, 16),
-            "eager_varlen": (64,),
+            "eager_varlen": (4, 16, 64),
         }.items()
     }
     assert f"at most {percent(max(over_bound.values()))} % over a bound" in SECTION
@@ -174,17 +167,16 @@ def test_idle_over_all_time_is_as_predicted_though_its_mean_over_bursts_is_not()
 def test_very_few_bursts_take_most_of_the_time():
     one, four, sixteen = (shared(items)["encgraph"].latency for items in (1, 4, 16))
     every = [latency.mean_ms * latency.samples for latency in (one, four, sixteen)]
-    assert (
-        f"slowest of 30 has {100 * one.worst_ms / every[0]:.0f} % of `encgraph`'s time" in SECTION
-    )
     slowest = (four.p90_ms, four.worst_ms)  # the fourteenth and the fifteenth
-    assert (
-        f"{100 * sum(slowest) / every[1]:.0f} % of its time on the slowest 2 of the 15" in SECTION
+    first, second, third = (
+        f"{100 * ms / total:.0f} %"
+        for ms, total in zip((one.worst_ms, sum(slowest), sixteen.worst_ms), every, strict=True)
     )
+    assert f"slowest of the 30 bursts of 1 item has {first}, the slowest 2" in SECTION
+    assert f"2 of the 15 of 4 have {second}, the slowest of the 6 of 16 has {third};" in SECTION
     took = BURST["encgraph"]["encode_mean_ms"]
-    assert all(abs(ms / took - 1) < 0.01 for ms in slowest)
-    least = 1 - 4 * sixteen.p50_ms / every[2]  # four of seven take no more than the median
-    assert f"at least {100 * least:.0f} % on the slowest 3 of the 7" in SECTION
+    apart = max(abs(ms / took - 1) for ms in (*slowest, sixteen.worst_ms))
+    assert f"these three of 4 and 16 are within {percent(apart)} % of the giant above" in SECTION
 
 
 def test_what_the_second_card_gives_in_mean_and_median():
@@ -196,7 +188,9 @@ def test_what_the_second_card_gives_in_mean_and_median():
         return min(found), max(found)
 
     (low, high), (least, most) = (gains(items, "mean_ms") for items in (4, 16))
-    assert f"gains {low:.2f} to {high:.2f} for 4 items and {least:.2f} to {most:.2f}" in SECTION
+    assert (
+        f"So it gains {low:.2f} to {high:.2f} for 4 items and {least:.2f} to {most:.2f}" in SECTION
+    )
     (low, high), (least, most) = (gains(items, "p50_ms") for items in (4, 16))
     assert f"median {low:.2f} to {high:.2f} and {least:.2f} to {most:.2f}" in SECTION
 
@@ -207,9 +201,13 @@ def test_what_is_best_on_mixed_requests():
         found = shared(items)
         ours = found.pop("encgraph")
         for other in found.values():
-            for mine, theirs in ((ours, other), (alone(ours), alone(other))):
-                assert mine.latency.mean_ms < theirs.latency.mean_ms
-                assert mine.latency.p99_ms < theirs.latency.p99_ms
+            assert ours.latency.worst_ms < other.latency.worst_ms
+            assert max(ratio(ours, other), ratio(alone(ours), alone(other))) < 1
+            if (items, other.strategy) != (1, several("eager_compiled")):
+                assert alone(ours).latency.worst_ms < alone(other).latency.worst_ms
+        if items > 1:
+            assert ratio(found["vllm"], found["eager_varlen"]) > 1
+            assert ratio(alone(found["vllm"]), alone(found["eager_varlen"])) > 1
         best.append(min((ratio(other, ours), name) for name, other in found.items()))
         median.append(min(one.latency.p50_ms for one in found.values()) / ours.latency.p50_ms)
     one, four, sixteen, burst = (f"{times:.2f}" for times, _ in best)
@@ -220,7 +218,8 @@ def test_what_is_best_on_mixed_requests():
     one, four, sixteen = (f"{times:.2f}" for times in median[:3])
     assert f"the median {one}, {four} and {sixteen} for 1, 4 and 16" in SECTION
     slowest = [MIX[1, f"{name}/1"].latency.worst_ms for name in ("eager_compiled", "encgraph")]
-    assert f"if by {percent(slowest[0] / slowest[1] - 1)} % in the slowest of 1" in SECTION
+    less = percent(1 - slowest[0] / slowest[1])
+    assert f"for 1 item on one card, where `eager_compiled` takes {less} % less" in SECTION
 
 
 def test_how_near_the_simulator_is_on_mixed_requests():
@@ -235,8 +234,7 @@ def test_how_near_the_simulator_is_on_mixed_requests():
 def test_what_the_gathers_move_and_what_is_not_encoder():
     more, rest = [], []
     for items in (4, 16, 64):
-        numbers = shared(items)["encgraph"].numbers
-        more.append(numbers["padded_gather_bytes"] / numbers["uneven_gather_bytes"] - 1)
+        more.append(padded_more(shared(items)["encgraph"]))
         rest.append(
             max(m.latency.mean_ms - m.numbers["encode_mean_ms"] for m in shared(items).values())
         )

@@ -137,3 +137,17 @@ def test_what_was_not_measured_is_refused() -> None:
         figures.predicted_against_measured([predicted(predicted_mean_ms=3)], of="bytes")
     with pytest.raises(ValueError, match=r"of must be one of .*, got 'watts'"):
         figures.predicted_against_measured([], of="watts")
+
+
+def test_memory_taken_apart_stacks_what_the_device_lost() -> None:
+    parts = {"tensors_bytes": 3 * MIB, "idle_bytes": 2 * MIB, "pool_bytes": 5 * MIB}
+    lines = [line("vllm", 1, **parts, driver_bytes=MIB), line("eager", 1)]
+    drawn = figures.memory_taken_apart(lines)
+    assert {bar.uid: list(bar.x) for bar in drawn.data} == {
+        "tensors": [3.0],
+        "idle": [2.0],
+        "pool": [5.0],
+        "driver": [1.0],
+    }
+    with pytest.raises(ValueError, match="a line with tensors, idle, pool, driver"):
+        figures.memory_taken_apart(lines[1:])

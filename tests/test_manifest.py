@@ -46,9 +46,10 @@ def test_the_manifest_has_every_format_in_both_widths() -> None:
 
 def test_files_are_those_of_the_manifest_where_the_tools_are(tmp_path: Path) -> None:
     known = json.loads(MANIFEST.read_text())
-    lacking, tools = exporting.missing(), exporting.tools(with_pictures=True)
-    if lacking or tools != known["tools"]:
-        pytest.skip(f"files are the manifest's where its tools are: {lacking or tools}")
+    if (lacking := exporting.missing()) is not None:
+        pytest.skip(f"files are the manifest's where its tools are: {lacking}")
+    if (tools := exporting.tools(with_pictures=True)) != known["tools"]:
+        pytest.skip(f"files are the manifest's where its tools are: {tools}")
     made = json.loads(exporting.write(kinds(), tmp_path).manifest.read_text())["figures"]
     for name, one in made.items():
         assert one["files"] == known["figures"][name]["files"], SAID

@@ -26,6 +26,9 @@ ROWS = re.findall(
 )
 
 
+RUNGS = ("vllm", "plan", "slabs", "caps", "attention", "compile", "kernels")
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_row_of_the_table_is_its_record(row):
     name, mean, p50, p99, worst, small, middle, large, taken, memory = row
@@ -127,6 +130,20 @@ def test_the_reference_system_agrees_with_its_manager_as_far_as_said():
     )
     said = f"within {ceil(100 * time)} % in time and {ceil(100 * memory)} % in device memory"
     assert said in README.replace("\n", " ")
+
+
+def test_the_memory_between_the_two_is_taken_apart_as_said():
+    ours, theirs = (m.numbers for m in store.load("h200", "vllm-memory"))
+    between, idle = ((theirs[name] - ours[name]) / 2**20 for name in ("device_bytes", "idle_bytes"))
+    assert f"of the {between:.0f} MiB between them {idle:.0f} are blocks" in README
+
+
+def test_the_ladder_is_that_on_record():
+    lines = readings.summaries(store.load("h200", "bench-ladder-servegen"))
+    [said] = re.findall(r"Rung by rung over all (\d+) requests.*?: (.*?)\.\n", README, re.S)
+    assert {line.latency.samples for line in lines.values()} == {int(said[0])}
+    rungs = [f"{lines[f'ladder_{name}'].latency.mean_ms:.1f}" for name in RUNGS]
+    assert re.findall(r"\d+\.\d", said[1]) == rungs
 
 
 def test_the_picture_is_of_the_record_that_it_names():

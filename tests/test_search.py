@@ -8,7 +8,7 @@ from planning_examples import MODELLED, SLOW_EAGER, batches, images, plan
 from encgraph.costs import Costs
 from encgraph.packers import lookup, search
 from encgraph.packers.lookup import Size
-from encgraph.packers.prices import EagerRun, Prices, edges
+from encgraph.packers.prices import EagerRun, Pairs, Prices, edges
 from encgraph.records import Load
 
 PLAN = plan(64, 128, 200, 256, 512, 1024, few=4)
@@ -52,6 +52,34 @@ def test_edges_lie_below_every_price() -> None:
     for a, b in found:
         for graph, ms in zip(PLAN.graphs, drawn, strict=True):
             assert a + b * graph.tokens <= ms + 1e-9
+
+
+def test_the_price_of_a_pair_is_that_of_the_cheapest_which_holds_it() -> None:
+    rng = random.Random(0)
+    drawn = [rng.uniform(1, 9) for _ in PLAN.graphs]
+    pairs = Pairs.of(PLAN, drawn)
+    priced = [(graph.tokens, ms) for graph, ms in zip(PLAN.graphs, drawn, strict=True)]
+    for tokens in (0, 1, 127, 128, 129, *(rng.randint(1, 2048) for _ in range(50)), 2048, 2049):
+        held = [a + b for s, a in priced for t, b in priced if s + t >= tokens]
+        assert pairs.ms(tokens) == pytest.approx(min(held, default=math.inf))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_half_empty_graph_is_settled_where_no_pair_is_cheaper(seed: int) -> None:
+    """Prices as a card gives them, on a line but for their scatter: a line below them all settles little."""
+    rng = random.Random(seed)
+    drawn = tuple(rng.uniform(0.95, 1.05) * (1.4 + g.tokens / 150) for g in PLAN.graphs)
+    prices = replace(
+        Prices.of(PLAN, SLOW_EAGER),
+        graph_ms=drawn,
+        lookup=lookup.Lookup(PLAN.graphs, drawn.__getitem__),
+        edges=edges(PLAN, drawn),
+        pairs=Pairs.of(PLAN, drawn),
+    )
+    sizes = sizes_of(*[60] * 5)
+    found, sure = search.one_step(sizes, prices)
+    assert sure
+    assert found[0] == pytest.approx(search.exact(sizes, prices)[0])
 
 
 @pytest.mark.parametrize("spread", [(), (-1.0, 0.5, 0.5), (0.0, 3.0, -3.0, 0.0)])

@@ -20,7 +20,7 @@ from encgraph.figures.latency import (
     speedup_by_size,
     strategies_compared,
 )
-from encgraph.figures.memory import memory_by_part
+from encgraph.figures.memory import memory_by_part, memory_taken_apart
 from encgraph.figures.packings import bins_of_batch, budget_ruler
 from encgraph.figures.predictions import predicted_against_measured
 from encgraph.figures.ranks import burst_loads, gain_of_ranks, speedup_by_ranks
@@ -59,6 +59,7 @@ __all__ = [
     "memory_by_graphs",
     "memory_by_part",
     "memory_by_strategy",
+    "memory_taken_apart",
     "optimality_gap",
     "padding_by_graphs",
     "predicted_against_measured",

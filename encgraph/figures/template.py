@@ -38,7 +38,13 @@ STRATEGY_COLOURS = {
     "doubling": "#E3A008",
 }
 """Eager in greys, compiled in violet ones, vLLM and its doubling budgets in browns, ours in blues."""
-PART_COLOURS = {"slabs": "#2A7AB8", "pool": "#7DB5DE", "driver": "#7B68C8"}
+PART_COLOURS = {
+    "slabs": "#2A7AB8",
+    "tensors": "#2A7AB8",
+    "idle": "#BDBDBD",
+    "pool": "#7DB5DE",
+    "driver": "#7B68C8",
+}
 PADDING = "#E3A008"
 """Rows computed for nobody, hatched wherever a bar can be."""
 PADDING_PATTERN = {"shape": "/", "size": 5, "fillmode": "overlay"}

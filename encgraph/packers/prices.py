@@ -1,9 +1,9 @@
 """Price graphs and eager runs for the search: `costs` as plain numbers, looked up thousands of times a batch."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations_with_replacement, pairwise
 from math import inf
 
 from encgraph.costs import Costs
@@ -38,6 +38,31 @@ class EagerRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Pairs:
+    """The cheapest two graphs that hold so many tokens together, by bisection."""
+
+    tokens: tuple[int, ...]
+    """What pairs of graphs hold, ascending."""
+    least_ms: tuple[float, ...]
+    """Price of the cheapest pair that holds as many; one more entry, infinity, at the end."""
+
+    @classmethod
+    def of(cls, plan: Plan, prices: Sequence[float]) -> "Pairs":
+        """Price every pair, a graph twice included."""
+        priced = zip((graph.tokens for graph in plan.graphs), prices, strict=True)
+        made = sorted(
+            (one[0] + two[0], one[1] + two[1])
+            for one, two in combinations_with_replacement(priced, 2)
+        )
+        least = list(accumulate((ms for _, ms in reversed(made)), min, initial=inf))
+        return cls(tokens=tuple(tokens for tokens, _ in made), least_ms=tuple(reversed(least)))
+
+    def ms(self, tokens: int) -> float:
+        """Price of the cheapest pair; infinity if none holds so many."""
+        return self.least_ms[bisect_left(self.tokens, tokens)]
+
+
+@dataclass(frozen=True, slots=True)
 class Prices:
     """A plan's graphs with their prices, arranged for the search."""
 
@@ -49,6 +74,7 @@ class Prices:
     graph_ms: tuple[float, ...]
     edges: tuple[tuple[float, float], ...]
     """(a, b) such that every graph costs at least a + b x its tokens."""
+    pairs: Pairs
     eager: EagerRun
 
     @classmethod
@@ -61,6 +87,7 @@ class Prices:
             smallest=Lookup(plan.graphs),
             graph_ms=prices,
             edges=edges(plan, prices),
+            pairs=Pairs.of(plan, prices),
             eager=EagerRun.of(costs),
         )
 
@@ -76,7 +103,8 @@ class Prices:
     def at_least(self, load: Size) -> float:
         """Lower bound on any packing of a load but one bin for all and all eager."""
         costs = self.costs
-        split = max([2 * a + b * load[0] for a, b in self.edges], default=inf)
+        more = max([3 * a + b * load[0] for a, b in self.edges], default=inf)
+        split = min(self.pairs.ms(load[0]), more)
         mixed = costs.eager_floor_ms + min(self.graph_ms, default=inf) - self.load_ms(load)
         return min(split, mixed)
 
