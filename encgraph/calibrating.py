@@ -5,8 +5,10 @@ that replay, split or eager is decided by what was seen here. Loads are those of
 few and with many segments, half full, almost empty; eager on a ladder of loads. All of it is under one
 time limit, so what fixes the fit comes first: every load of the largest graph, which tells live loads
 from padding where both are large; every other graph full; eager of every size, the largest with many
-segments too. Without those there is no calibration: fewer leave more unknowns than points. Outputs do
-not change: a replay's buffers are written anew, and each fill clears what the last one left.
+segments too. Without those there is no calibration: fewer leave more unknowns than points. Where even
+the largest eager run waited for its host, larger loads follow until one keeps the device busy: they are
+what falls back, and no graph's load says what they take. Outputs do not change: a replay's
+buffers are written anew, and each fill clears what the last one left.
 """
 
 import math
@@ -35,6 +37,10 @@ LIMIT_S = 10.0
 """Enough for 16 graphs on a card; on a CPU large graphs get one sample a load."""
 RUNG = 2.0
 """Largest ratio of one size of eager loads to the next."""
+BUSY = 2.0
+"""An eager run that takes so many times the fastest waits for the device, not for its host."""
+DOUBLINGS = 3
+"""Of the largest graph's load, at most, until eager is busy."""
 SEVERAL = 4
 """Small items of an execute that is timed for what the host adds to each."""
 _SAMPLES = 5
@@ -88,7 +94,7 @@ def calibrate(
         most_ms=1e3 * limit_s / (POINTS + 4 * len(made.graphs)),
     )
     jobs, points = _jobs(recording, made), list[Measurement]()
-    for job in chain(jobs.telling, jobs.further):
+    for job in chain(jobs.telling, _larger(recording, made, points), jobs.further):
         if time.perf_counter() >= until_s:
             break
         with runner.turn():  # the jobs write into the slabs that replays of other threads use
@@ -190,6 +196,26 @@ def _ladder(recording: Recording, largest: Capacity) -> tuple[list[list[Input]],
     split = [_split(recording, tokens, roomy) for tokens in rungs]
     few = _distinct([batches[0] for batches in split if batches])
     return few, _distinct([batch for batches in split for batch in batches[1:]])
+
+
+def _larger(recording: Recording, made: GraphSet, points: Sequence[Measurement]) -> Iterator[Job]:
+    """Eager runs beyond the largest graph, each twice the last, while the largest so far waits for the host."""
+    rule, tokens = recording.size.rule, made.captured_plan.largest().tokens
+    for _ in range(DOUBLINGS):
+        seen = {
+            m.load: m.latency.p50_ms
+            for m in points
+            if m.route is Route.EAGER and m.load and m.latency
+        }
+        most = max(load.patches for load in seen)
+        if min(ms for load, ms in seen.items() if load.patches > 0.9 * most) > BUSY * min(
+            seen.values()
+        ):
+            return
+        tokens *= 2
+        roomy = sizes.capacity(tokens, rule, items=max(1, tokens // rule.min_tokens))
+        for batch in _split(recording, tokens, roomy):
+            yield partial(recording.eager, batch)
 
 
 def _distinct(batches: Sequence[list[Input]]) -> list[list[Input]]:

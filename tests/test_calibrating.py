@@ -92,6 +92,36 @@ def test_where_replay_is_faster_it_is_taken():
     assert found.eager_ms(load) > 2 * found.replay_ms(runner.plan.graphs[1], load)
 
 
+class WaitsForItsHost(SlowEager):
+    """An adapter whose eager takes as long as its launches, and from some load on as long as its work."""
+
+    def eager(self, values):
+        patches = sum(value.item.patches for value in values)
+        time.sleep(self.took_ms(patches) / 1e3)
+
+    def took_ms(self, patches):
+        return max(self.times, patches / 50)
+
+
+def test_eager_of_loads_that_no_graph_holds_is_measured_where_the_host_hides_it():
+    encoder = WaitsForItsHost(tiny(), times=25)
+    with runner_of(encoder, *(sizes.capacity(t, RULE, items=4) for t in (32, 64))) as runner:
+        found = calibrating.calibrate(runner, TINY, limit_s=60)
+    for values in (of(64, 8), of(500), of(900, 2)):
+        load = calibrating.load_of(values)
+        assert load.patches > runner.plan.largest().patches
+        assert found.eager_ms(load) == pytest.approx(encoder.took_ms(load.patches), rel=0.15)
+
+
+def test_eager_that_the_device_binds_is_measured_no_further():
+    encoder = WaitsForItsHost(tiny(), times=1)
+    seen, before = [], encoder.eager
+    encoder.eager = lambda values: seen.append(calibrating.load_of(values)) or before(values)
+    with runner_of(encoder, sizes.capacity(256, RULE, items=4)) as runner:
+        calibrating.calibrate(runner, TINY, limit_s=60)
+        assert max(load.patches for load in seen) <= runner.plan.largest().patches
+
+
 def test_the_costs_say_where_they_come_from_and_what_the_graphs_hold():
     with runner_of(tiny(), sizes.capacity(64, RULE, items=1)) as runner:
         found = calibrating.calibrate(runner, TINY, limit_s=60)

@@ -200,6 +200,17 @@ def test_mixed_requests_and_what_was_predicted_for_them():
         assert f"{text} {100 * worst:.1f} %" in said
 
 
+def test_large_requests_were_replayed_as_said():
+    large = [m for m in readings.requests(lines())["encgraph_plain"] if m.load.tokens > 2048]
+    assert not any(m.numbers["eager_runs_count"] for m in large)
+    found = {
+        r.strategy: r.latency.mean_ms for r in readings.regimes(lines()) if r.over_tokens == 2048
+    }
+    lost = found["encgraph_plain"] / found["eager_varlen"] - 1
+    said = f"`encgraph_plain` lost {100 * lost:.0f} % to `eager_varlen` over 2,048 tokens: it replayed all {len(large)} requests"
+    assert said in DESIGN
+
+
 def test_device_memory_beside_the_manager_of_vllm():
     ours, theirs = (numbers(name)["device_bytes"] for name in ("vllm", "vllm_manager"))
     said = f"{ours / 2**20:,.0f} and {theirs / 2**20:,.0f} MiB, {100 * (1 - ours / theirs):.1f} % apart (must 5"
