@@ -146,6 +146,22 @@ def test_the_ladder_is_that_on_record():
     assert re.findall(r"\d+\.\d", said[1]) == rungs
 
 
+def test_the_two_runs_took_of_the_same_requests_what_is_said():
+    runs = [
+        readings.requests(store.load("h200", f"bench-servegen{which}")) for which in ("-first", "")
+    ]
+    wanted = {line.request for line in runs[1]["encgraph"]}
+    eager, ours = (
+        [
+            f"{fmean(line.latency.p50_ms for line in run[name] if line.request in wanted):.1f}"
+            for run in runs
+        ]
+        for name in ("eager_varlen", "encgraph")
+    )
+    said = f"took {eager[0]} ms in the earlier run and {eager[1]} in this, `encgraph` {ours[0]} and {ours[1]}."
+    assert said in README.replace("\n", " ")
+
+
 def test_the_picture_is_of_the_record_that_it_names():
     record = re.search(r"the record is\n`(data/measurements/[\w./-]+)`", README)
     picture = re.search(r"!\[[^]]*\]\((docs/[\w.]+\.png)\)", README)
