@@ -126,6 +126,8 @@ def test_predicted_means():
         ("{} for `vllm` and", ("vllm", "vllm_tuned")),
     ):
         assert text.format(furthest("mean", names)) in said, names
+    hosts = {f"{numbers(n)['before_launch_us'] / 1e3:.1f}" for n in ("vllm", "vllm_tuned")}
+    assert [f"host before a launch, {ms} ms here" in said for ms in hosts] == [True]
     for name in EAGER[1:]:
         over = numbers(name)["predicted_mean_ms"] / mean(name) - 1
         assert f"{over:.0%} `{name}`".replace("%", " %") in said
