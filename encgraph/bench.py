@@ -53,8 +53,7 @@ def run(
     """Measure strategies on a traffic.
 
     Args:
-        traffic: The requests to measure.
-        strategies: At least one.
+        traffic, strategies: What to measure; at least one request and one strategy.
         setting: Size, device, traffic to fit on, limits.
         repeats: Timed runs a request and system.
         others: Further systems, such as another engine's manager, ready to run.
@@ -67,7 +66,8 @@ def run(
         ParityError: If a system gives a wrong answer; names it, before anything is timed.
         Interrupted: On Ctrl-C once a request was timed; carries the lines of those timed until then.
     """
-    require(bool(strategies), "bench needs at least one strategy, got none")
+    for needed, name in ((strategies, "strategy"), (traffic.requests, "request")):
+        require(bool(needed), f"bench needs at least one {name}, got none")
     environment = meters.environment(setting.dtype, setting.device)
     bench = Bench(
         traffic=traffic,

@@ -118,7 +118,7 @@ def _of_bench(gpu: str, experiment: str) -> Iterator[Paper]:
         drawn.pop("ladder-p99")  # of so few requests it would be the slowest
     if any(m.memory for m in whole):
         drawn["memory"] = (
-            "Device memory that graphs hold, by what holds it.",
+            "Device memory that graphs hold, by what holds it; the mark is the most that capture allocated.",
             partial(figures.memory_by_strategy, lines),
         )
     for of in ("time", "bytes"):
@@ -137,22 +137,9 @@ def _papers(
     drawn: Mapping[str, tuple[str, Callable[[], go.Figure]]],
 ) -> Iterator[Paper]:
     """Figures of one experiment by name, each with what it shows."""
-    source = _source(lines)
+    source = readings.source(lines)
     for name, (about, draw) in drawn.items():
         yield _paper(f"{experiment}.{name}", f"{about} {source}.", [(gpu, experiment)], draw)
-
-
-def _source(lines: Sequence[Measurement]) -> str:
-    """Where measurements come from, also those of several encoders or of bursts of several sizes."""
-    where, _, counts = readings.source(lines).partition("; ")
-    encoders = {m.encoder for m in lines}
-    if len(encoders) > 1:
-        where = where.replace(lines[0].encoder, f"{len(encoders)} encoders", 1)
-    batches = {"ranks_count", "concurrency_count"}
-    means = [m.latency.samples for m in lines if m.latency and batches & m.numbers.keys()]
-    if means:
-        counts = f"{len(means)} points, means over {min(means)} to {max(means)} batches"
-    return f"{where}; {counts}"
 
 
 def _of_record(gpu: str, experiment: str) -> Iterator[Paper]:
@@ -253,7 +240,7 @@ def _of_plans(gpu: str, size: EncoderSize, costs: Costs) -> Iterator[Paper]:
         ),
         "optimality-gap": (
             "Predicted time of packing rules over the exact optimum, those requests of 2 to "
-            f"{EXACT_ITEMS} items.",
+            f"{EXACT_ITEMS} items, under a fitted plan of up to {SHOWN_GRAPHS} graphs.",
             lambda: figures.optimality_gap(
                 tradeoffs.gaps(held_out.requests, plan().plan, costs=costs)
             ),

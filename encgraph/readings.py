@@ -14,6 +14,9 @@ from encgraph.regimes import Regime
 from encgraph.results import Latency, Measurement
 from encgraph.strategies import STRATEGIES
 
+NAMED_ENCODERS = 3
+"""Encoders that a source names; more are counted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegimeLatency:
@@ -106,27 +109,39 @@ def _mean_ms(measurement: Measurement) -> float:
 
 
 def source(lines: Sequence[Measurement]) -> str:
-    """Where measurements come from, in one sentence: card, versions, encoder, date, sample counts.
+    """Where measurements come from, in one sentence: encoders, card, versions, dates, sample counts.
 
     Raises:
         ValueError: If there are none.
     """
     require(bool(lines), "a source needs at least one measurement")
-    where = lines[0].environment
+    where, days = lines[0].environment, [m.environment.utc[:10] for m in lines]
+    encoders = list(dict.fromkeys(m.encoder for m in lines))
+    named = ", ".join(encoders) if len(encoders) <= NAMED_ENCODERS else f"{len(encoders)} encoders"
     parts = [where.gpu or where.cpu]
     parts += [f"driver {where.driver}"] if where.driver else []
-    parts += [f"torch {where.torch}", where.dtype, where.utc[:10]]
-    return f"{lines[0].encoder} on {', '.join(parts)}; {_counts(lines)}"
+    parts += [f"torch {where.torch}", where.dtype, _between(days)]
+    return f"{named} on {', '.join(parts)}; {_counts(lines)}"
 
 
 def _counts(lines: Sequence[Measurement]) -> str:
+    batches = {"ranks_count", "concurrency_count"}
+    means = [m.latency.samples for m in lines if m.latency and batches & m.numbers.keys()]
+    if means:
+        return f"{len(means)} points, means over {_between(means)} batches"
     whole = summaries(lines)
     if whole:
         line = next(iter(whole.values()))
         count = line.latency.samples if line.latency else 0
         repeats = int(line.numbers["repeats_count"])
         return f"{count} requests of {line.traffic}, each the median of {repeats}, interleaved"
-    latencies = [m.latency.samples for m in lines if m.latency]
-    if not latencies:
+    samples = [m.latency.samples for m in lines if m.latency]
+    if not samples:
         return f"{len(lines)} captures"
-    return f"{len(latencies)} points, medians of {min(latencies)} to {max(latencies)} runs"
+    return f"{len(samples)} points, medians of {_between(samples)} runs"
+
+
+def _between(values: Sequence[str] | Sequence[int]) -> str:
+    """The least and the most of them, or the one that all are."""
+    least, most = min(values), max(values)
+    return f"{least}" if least == most else f"{least} to {most}"

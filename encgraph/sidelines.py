@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from encgraph import measure, meters
@@ -37,25 +38,19 @@ class _Stamp:
             self.at = time.perf_counter()
 
 
-def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) -> float | None:
-    """Host time of `execute` from its call to its first graph launch, median in microseconds.
+def before_launch_us(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) -> list[float]:
+    """Host time of `execute` from its call to its first graph launch, in microseconds.
 
     Nothing is launched: the graphs are put back afterwards, and outputs are whatever the slabs hold.
 
     Args:
         runner: With graphs captured.
         batches: What to execute, each once, the first `_WARM` not counted; no two alike where the
-            figure is to hold for traffic that does not repeat. Those that run eager are left out.
+            figure is to hold for traffic that does not repeat.
 
     Returns:
-        Microseconds, or None if too few were given that launch anything.
+        Microseconds of each batch that launches something; those that run eager are left out.
     """
-    found = _before_launch(runner, batches)
-    return statistics.median(found) if found else None
-
-
-def _before_launch(runner: EncoderRunner, batches: Iterable[Sequence[Input]]) -> list[float]:
-    """Microseconds of each batch that launches something, the first `_WARM` of them left out."""
     stamp = _Stamp()
     found: list[float] = []
     with _stamped(runner, stamp):
@@ -134,7 +129,8 @@ def host_numbers(
         routes: How each request ran.
 
     Returns:
-        `before_launch_us` of batches of `before_launch_items_count` small items, and
+        `before_launch_us` of batches of `before_launch_items_count` small items, with the quickest
+        tenth's `before_launch_p10_us`, which a busy host moves less; and
         `before_launch_mixed_us` of as many of any size, over the `before_launch_mixed_count` batches
         that launched a graph; each where there is one.
     """
@@ -147,11 +143,14 @@ def host_numbers(
     known = sorted([*small, *chain(*batches)], key=lambda value: value.item.tokens)
     few = _drawn(known[: 4 * len(small)], len(small))
     for timed in (few, *([one] * (_WARM + _SAMPLES) for one in replayed[:1])):
-        us = before_launch_us(runner, timed)
-        if us is not None:
-            found = {"before_launch_us": us, "before_launch_items_count": float(len(timed[0]))}
+        if few_us := before_launch_us(runner, timed):
+            found = {
+                "before_launch_us": statistics.median(few_us),
+                "before_launch_p10_us": float(np.percentile(few_us, 10)),
+                "before_launch_items_count": float(len(timed[0])),
+            }
             break
-    mixed = _before_launch(runner, _drawn(known, len(small)))
+    mixed = before_launch_us(runner, _drawn(known, len(small)))
     if mixed:
         found["before_launch_mixed_us"] = statistics.median(mixed)
         found["before_launch_mixed_count"] = float(len(mixed))

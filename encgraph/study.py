@@ -17,6 +17,7 @@ import encgraph
 from encgraph import facts, graphs, measure, memory, meters, profilers, regimes, systems
 from encgraph.checks import parity, poison
 from encgraph.encoders.protocol import Execute, Input
+from encgraph.errors import require
 from encgraph.facts import Report
 from encgraph.measure import Recorder
 from encgraph.records import Load, Plan, Route
@@ -68,9 +69,13 @@ def run(traffic: Traffic, setting: Setting, strategy: Strategy, options: Procedu
     """Run a traffic through a strategy and report, whole or up to an interrupt.
 
     Raises:
+        ValueError: If the traffic has no requests.
         ParityError: If an output differs from eager; names the item.
         CaptureError: If no budget could be captured.
     """
+    require(
+        bool(traffic.requests), f"traffic {traffic.name!r} has no requests; there is nothing to run"
+    )
     study = Study(traffic=traffic, setting=setting, strategy=strategy, options=options)
     plan = options.planned or systems.plan(strategy, setting)
     recorder = Recorder(setting.device)

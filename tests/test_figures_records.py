@@ -149,5 +149,7 @@ def test_memory_taken_apart_stacks_what_the_device_lost() -> None:
         "pool": [5.0],
         "driver": [1.0],
     }
+    none = [line("vllm", 1, **parts, driver_bytes=0)]
+    assert [bar.uid for bar in figures.memory_taken_apart(none).data] == ["tensors", "idle", "pool"]
     with pytest.raises(ValueError, match="a line with tensors, idle, pool, driver"):
         figures.memory_taken_apart(lines[1:])

@@ -58,6 +58,16 @@ def test_a_source_says_card_versions_date_and_samples() -> None:
     for part in ("qwen3-vl-8b", "NVIDIA H200", "torch 2.13.0", "2026-11-29", "median of 5"):
         assert part in said
     points = readings.source([replace(LINES[-1], numbers={})])
-    assert points.endswith("1 points, medians of 1 to 1 runs")
+    assert points.endswith("1 points, medians of 1 runs")
     with pytest.raises(ValueError, match="at least one measurement"):
         readings.source([])
+
+
+def test_a_source_of_several_encoders_and_days_names_all() -> None:
+    one, two = (replace(LINES[-1], numbers={"ranks_count": 2.0}) for _ in range(2))
+    later = replace(two.environment, utc="2026-12-03T00:00:00+00:00")
+    said = readings.source([one, replace(two, encoder="siglip", environment=later)])
+    assert said.startswith("qwen3-vl-8b, siglip on ")
+    assert said.endswith("2026-11-29 to 2026-12-03; 2 points, means over 1 batches")
+    many = readings.source([replace(one, encoder=f"e{n}") for n in range(4)])
+    assert many.startswith("4 encoders on ")

@@ -135,20 +135,19 @@ def test_the_reference_system_agrees_with_its_manager_as_far_as_said():
 def test_the_memory_between_the_two_is_taken_apart_as_said():
     ours, theirs = (m.numbers for m in store.load("h200", "vllm-memory"))
     between, idle = ((theirs[name] - ours[name]) / 2**20 for name in ("device_bytes", "idle_bytes"))
-    assert f"of the {between:.0f} MiB between them {idle:.0f} are blocks" in README
+    assert f"are {between:.0f} MiB apart, of which {idle:.0f} are blocks" in README
 
 
 def test_the_ladder_is_that_on_record():
     lines = readings.summaries(store.load("h200", "bench-ladder-servegen"))
-    [said] = re.findall(r"Rung by rung over all (\d+) requests.*?: (.*?)\.\n", README, re.S)
-    assert {line.latency.samples for line in lines.values()} == {int(said[0])}
+    [said] = re.findall(r"Rung by rung in a run of its own.*?: (.*?)\.\n", README, re.S)
     rungs = [f"{lines[f'ladder_{name}'].latency.mean_ms:.1f}" for name in RUNGS]
-    assert re.findall(r"\d+\.\d", said[1]) == rungs
+    assert re.findall(r"\d+\.\d", said) == rungs
 
 
 def test_the_two_runs_took_of_the_same_requests_what_is_said():
     runs = [
-        readings.requests(store.load("h200", f"bench-servegen{which}")) for which in ("-first", "")
+        readings.requests(store.load("h200", f"bench-servegen{which}")) for which in ("", "-second")
     ]
     wanted = {line.request for line in runs[1]["encgraph"]}
     eager, ours = (
@@ -158,8 +157,10 @@ def test_the_two_runs_took_of_the_same_requests_what_is_said():
         ]
         for name in ("eager_varlen", "encgraph")
     )
-    said = f"took {eager[0]} ms in the earlier run and {eager[1]} in this, `encgraph` {ours[0]} and {ours[1]}."
-    assert said in README.replace("\n", " ")
+    text = README.replace("\n", " ")
+    assert f"over {len(wanted)} of these requests `eager_varlen` took {eager[0]} ms in this" in text
+    assert f"and {eager[1]} in a second" in text
+    assert f"`encgraph` {ours[0]} and {ours[1]}." in text
 
 
 def test_the_picture_is_of_the_record_that_it_names():

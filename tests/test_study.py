@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import RULE, plan, reference, tiny
 
-from encgraph import facts, sizes, strategies, study
+from encgraph import bench, facts, sizes, strategies, study
 from encgraph.runner import EncoderRunner
 from encgraph.sizes import Grid
 from encgraph.traffic import Traffic
@@ -33,6 +33,16 @@ def studied(*requests):
     found = study.Study(traffic=made, setting=setting, strategy=strategy, options=options)
     found.gathered["parity"] = PARITY
     return found
+
+
+def test_a_traffic_without_requests_is_refused():
+    empty = studied()
+    with pytest.raises(
+        ValueError, match="traffic 'by hand' has no requests; there is nothing to run"
+    ):
+        study.run(empty.traffic, empty.setting, empty.strategy, empty.options)
+    with pytest.raises(ValueError, match="bench needs at least one request, got none"):
+        bench.run(empty.traffic, [empty.strategy], empty.setting)
 
 
 @pytest.mark.parametrize(

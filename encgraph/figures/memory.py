@@ -57,6 +57,7 @@ def memory_taken_apart(lines: Sequence[Measurement]) -> go.Figure:
     found = [m for m in lines if all(f"{part}_bytes" in m.numbers for part in parts)]
     require(bool(found), f"memory taken apart needs a line with {', '.join(parts)}")
     held = {part: [m.numbers[f"{part}_bytes"] for m in found] for part in parts}
+    held = {part: sizes for part, sizes in held.items() if any(sizes)}
     return _stacked(held, [template.label(m.strategy or "") for m in found])
 
 

@@ -52,7 +52,7 @@ TRAFFIC = "rgba(42,122,184,0.40)"
 INK = "#808080"
 GRID = "rgba(128,128,128,0.25)"
 FONT = "Open Sans, Liberation Sans, DejaVu Sans, sans-serif"
-_OTHER = ("#009E73", "#CC79A7", "#56B4E9", "#6A51A3")
+_OTHER = ("#009E73", "#CC79A7", "#56B4E9", "#6A51A3", "#D55E00", "#A6761D", "#666666")
 
 
 def colour(name: str, position: int = 0) -> str:
