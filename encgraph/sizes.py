@@ -46,6 +46,7 @@ def named(name: str) -> EncoderSize:
     raise ValueError(
         f"encoder must be a published size, got {name!r}; {nearest(name, SIZES)}"
         "`encgraph encoders` lists them all"
+        + ("; only `encgraph check` takes MODULE:FUNCTION" if ":" in name else "")
     )
 
 

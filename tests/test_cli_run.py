@@ -221,6 +221,24 @@ def test_bench_fits_on_another_source_if_told(tmp_path: Path) -> None:
     command = ("bench", measured, *REFERENCE, "--fit-on", other, "--largest", "128")
     said = passes(*command, "--strategies", "encgraph_plain", "--out", tmp_path)
     assert f"budgets fitted on {other}, 3 requests" in said
+    assert "seed" not in said.split("budgets fitted on")[1].split("\n")[0]
+    read = sources.read(str(measured), sizes.named("qwen3-vl-tiny"), count=None, seed=0)
+    noted = sources.to_compare(
+        read, sizes.named("qwen3-vl-tiny"), fit_on=read, seed=0
+    ).traffic.notes
+    assert noted[-1].endswith("1 requests: the very requests that are measured")
+
+
+def test_a_plan_of_another_body_than_the_strategy_runs_is_said(tmp_path: Path) -> None:
+    file = plan_file(tmp_path / "plan.json", 64)
+    file.write_text(file.read_text().replace('"compiled": false', '"compiled": true'))
+    folder = photos(tmp_path / "photos", (64, 64))
+    passes(
+        "run", folder, *REFERENCE, "--plan", file, "--strategy", "encgraph_plain", "--out", tmp_path
+    )
+    assert (
+        "made for a compiled block; strategy 'encgraph_plain'" in report(tmp_path).traffic.notes[-1]
+    )
 
 
 def test_record_writes_the_points_of_a_curve(tmp_path: Path) -> None:

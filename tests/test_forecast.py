@@ -53,6 +53,11 @@ def test_short_runs_say_nothing_and_small_requests_cost_at_least_a_launch(
     assert pace.seconds(reference(), drawn(64).requests[0]) == 0.5
 
 
+def test_a_request_of_one_long_segment_takes_more_than_its_share_of_tokens() -> None:
+    short, long = forecast.shares(drawn(64, 16_384), TINY)
+    assert long > 1.5 * 256 * short
+
+
 @pytest.mark.parametrize("name", ["qwen3-vl-tiny", "siglip-tiny", "internvl-tiny", "whisper-tiny", "bert-tiny"])  # fmt: skip
 def test_every_modality_is_paced(name: str) -> None:
     size = sizes.named(name)

@@ -132,6 +132,11 @@ def test_a_clip_of_one_step_is_a_clip_where_that_is_said() -> None:
     assert sizes.item(grid, RULE, modality=Modality.VIDEO).modality is Modality.VIDEO
 
 
+def test_a_function_in_place_of_a_size_is_told_where_it_goes() -> None:
+    with pytest.raises(ValueError, match="only `encgraph check` takes MODULE:FUNCTION"):
+        sizes.named("module:build")
+
+
 QWEN2 = sizes.named("qwen2-vl-7b").rule
 GLM = sizes.named("glm4v-9b").rule
 PIXTRAL = sizes.named("pixtral-12b").rule

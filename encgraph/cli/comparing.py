@@ -92,7 +92,7 @@ def show(ready: ReadyBench, *, as_json: bool) -> None:
     keeping.announce(file, ready.size.name, [strategy.name for strategy in chosen])
     repeats = wanted.repeats or machine.repeats
     _forewarn(named, chosen, prepared.setting, repeats)
-    progress = partial(pacing.bar, weights=[float(tokens) for tokens in named.tokens_by_request])
+    progress = partial(pacing.bar, weights=forecast.shares(named, ready.size))
     try:
         lines = bench.run(named, chosen, prepared.setting, repeats=repeats, progress=progress)
     except Interrupted as stop:

@@ -82,7 +82,8 @@ def _run(ready: ReadyRun, observe: graphs.Observe, *, machine: Machine) -> Repor
         traffic, fit_on = given.traffic, given.fit_on
     else:
         fit_on = ()
-    traffic = replace(traffic, notes=(*traffic.notes, *_stand_in(size)))
+    others = (*_stand_in(size), *_other_body(plan, strategy))
+    traffic = replace(traffic, notes=(*traffic.notes, *others))
     setting = Setting(
         size=size,
         device=machine.device,
@@ -106,11 +107,19 @@ def _run(ready: ReadyRun, observe: graphs.Observe, *, machine: Machine) -> Repor
         jitter_samples=6 * machine.repeats,
         prediction=prediction,
         planned=plan,
-        progress=partial(pacing.bar, weights=[float(n) for n in traffic.tokens_by_request]),
+        progress=partial(pacing.bar, weights=forecast.shares(traffic, size)),
         expect=lambda eager, passes: forecast.say(eager, traffic, setting, passes=passes),
         observe=observe,
     )
     return study.run(traffic, setting, strategy, options)
+
+
+def _other_body(plan: Plan | None, strategy: Strategy) -> list[str]:
+    if plan is None or strategy.compiled or not plan.compiled:
+        return []
+    return [
+        f"the plan was made for a compiled block; strategy {strategy.name!r} runs the plain one"
+    ]
 
 
 def _stand_in(size: EncoderSize) -> list[str]:

@@ -29,6 +29,11 @@ class Pace:
         return max(self.floor_s, self.flop_s * costs.flops(setting.size, Load.of(items)))
 
 
+def shares(traffic: Traffic, size: EncoderSize) -> list[float]:
+    """How long each request takes beside the others: by its arithmetic, quadratic in long segments."""
+    return [costs.flops(size, Load.of(request)) for request in traffic.requests]
+
+
 def say(
     eager: Callable[[Sequence[Input]], object], traffic: Traffic, setting: Setting, *, passes: int
 ) -> None:

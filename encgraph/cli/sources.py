@@ -108,7 +108,10 @@ def to_compare(
     """Requests to measure, disjoint from those to fit on."""
     if fit_on is not None:
         count = len(fit_on.requests)
-        said = f"budgets fitted on {fit_on.source}, {count:,} requests (seed {seed + 1})"
+        drawn = f" (seed {seed + 1})" if fit_on.source.startswith(BUILTIN) else ""
+        said = f"budgets fitted on {fit_on.source}, {count:,} requests{drawn}"
+        if fit_on.requests == traffic.requests:
+            said += ": the very requests that are measured"
         noted = replace(traffic, notes=(*traffic.notes, said))
         return TrafficToRun(traffic=noted, fit_on=fit_on.requests)
     if traffic.source.startswith(BUILTIN):
