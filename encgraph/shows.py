@@ -156,7 +156,7 @@ def _summary(about: TrafficSummary) -> Shown:
         "tokens a request": about.tokens_per_request,
     }
     rows = [
-        (name, f"{q.mean:,.1f}", *(f"{v:,}" for v in (q.p50, q.p90, q.p99, q.max)))
+        (name, f"{q.mean:,.1f}", *map(tabular.whole, (q.p50, q.p90, q.p99, q.max)))
         for name, q in counted.items()
     ]
     atoms = ", ".join(f"{a.tokens:,} ({a.share_ratio:.0%})" for a in about.atoms)

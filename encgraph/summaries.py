@@ -8,7 +8,7 @@ import numpy as np
 
 from encgraph.errors import require
 from encgraph.records import Item
-from encgraph.results import at_shares
+from encgraph.results import LEAST_OF_P99, at_shares
 
 MOST_ATOMS = 8
 
@@ -24,7 +24,8 @@ class Quantiles:
     p75: int
     p90: int
     p95: int
-    p99: int
+    p99: int | None
+    """None of fewer than 100 values, where it would be the largest."""
     max: int
 
 
@@ -57,12 +58,19 @@ def quantiles(values: Sequence[int]) -> Quantiles:
     2
     """
     require(len(values) > 0, "quantiles need at least one value, got none")
-    levels = (5, 25, 50, 75, 90, 95, 99)
-    found = at_shares(values, [level / 100 for level in levels])
+    p5, p25, p50, p75, p90, p95, p99 = (
+        int(value) for value in at_shares(values, (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99))
+    )
     return Quantiles(
         mean=float(np.mean(values)),
+        p5=p5,
+        p25=p25,
+        p50=p50,
+        p75=p75,
+        p90=p90,
+        p95=p95,
+        p99=p99 if len(values) >= LEAST_OF_P99 else None,
         max=int(max(values)),
-        **{f"p{level}": int(value) for level, value in zip(levels, found, strict=True)},
     )
 
 

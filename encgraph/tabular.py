@@ -27,6 +27,11 @@ def ms(value: float | None) -> str:
     return f"{value:#.3g} ms" if value < 100 else f"{value:,.0f} ms"
 
 
+def whole(value: int | None) -> str:
+    """A whole number in thousands; a dash for what there is not."""
+    return "-" if value is None else f"{value:,}"
+
+
 def mib(value: int) -> str:
     """Bytes as whole mebibytes, or kibibytes where that is less than one."""
     return f"{value / 2**10:,.0f} KiB" if 0 < value < MIB else f"{value / MIB:,.0f} MiB"

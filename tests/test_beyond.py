@@ -55,11 +55,60 @@ def test_the_option_named_is_the_one_that_keeps_budgets_small(
     assert BEYOND.split(told)[1].startswith(f"{said} ")
 
 
-def test_no_option_is_named_where_larger_budgets_are_slower_on_requests_held_out(
+def test_larger_budgets_that_a_limit_keeps_out_are_slower_on_requests_held_out(
     tmp_path: Path,
 ) -> None:
     sides = (1200, 300, 3500, 4000, 300, 700, 1200)
     plan = ("plan", table(tmp_path, *zip(sides, sides, strict=True)), "--encoder", "qwen3-vl-8b")
     said = " ".join(passes(*plan, "--largest", "2000").split())
-    assert BEYOND.split(said)[1].startswith("larger ones are predicted to be slower on requests")
-    assert "--largest" not in said
+    why = "larger ones, kept out by --largest, are predicted to be slower on requests held out"
+    assert BEYOND.split(said)[1].startswith(why)
+
+
+MANY = [
+    *[(640, 480)] * 22,
+    *[(1280, 960)] * 20,
+    *[(300 + 60 * n, 1900 - 70 * n) for n in range(15)],
+    *[(4900, 3900), (3000, 3000), (3100, 3000), (3200, 3000)],
+]
+"""Photos, the last four of them over 8,192 tokens."""
+VLLM_KEEPS_OUT = (
+    "larger ones, kept out by vLLM's own limit of 8,192 tokens (--largest), are predicted to be "
+    "slower on requests held out note:"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--largest", "544"), "--largest raises it note:"),
+        (("--memory", "150MiB"), "--memory raises it note:"),
+        (("--memory", "150MiB", "--largest", "544"), "--memory and --largest raise it note:"),
+        ((), VLLM_KEEPS_OUT),
+        (("--method", "quantile"), VLLM_KEEPS_OUT),
+        (("--method", "doubling"), VLLM_KEEPS_OUT),
+    ],
+)
+def test_limits_for_vllm_are_named_though_larger_budgets_still_are_slower(
+    tmp_path: Path, options: tuple[str, ...], why: str
+) -> None:
+    """Over 8,192 tokens a budget is slower; that says nothing of what the limit asked for keeps out."""
+    source = ("plan", table(tmp_path, *MANY), "--encoder", "qwen3-vl-8b", "--seed", 1)
+    told = BEYOND.split(" ".join(passes(*source, "--for", "vllm", *options).split()))[1]
+    assert told.startswith(why)
+
+
+def test_quantiles_of_what_was_fitted_on_are_no_judgement_of_larger_budgets(tmp_path: Path) -> None:
+    source = table(tmp_path, *[(640, 480)] * 40, (1600, 1200))
+    plan = ("plan", source, "--encoder", "qwen3-vl-8b", "--method", "quantile", "--seed")
+    said = [" ".join(passes(*plan, seed).split()) for seed in range(8)]
+    unfitted = [BEYOND.split(text)[1] for text in said if BEYOND.search(text)]
+    why = "no larger one was tried: --method quantile has none over what it was fitted on note:"
+    assert unfitted and all(text.startswith(why) for text in unfitted)
+
+
+def test_doubling_ends_where_vllm_ends_though_it_is_planned_for_encgraph(tmp_path: Path) -> None:
+    source = table(tmp_path, *[(640, 480)] * 10, *[(4032, 3024)] * 4)
+    plan = ("plan", source, "--encoder", "qwen3-vl-8b", "--method", "doubling")
+    told = BEYOND.split(" ".join(passes(*plan).split()))[1]
+    assert "--largest" in told.split(" note: ")[0]

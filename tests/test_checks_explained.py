@@ -10,14 +10,14 @@ from checks_examples import ReturnsTooFewRows, Tower, Toy, subject_of
 from helpers import tiny
 from test_checks import said, with_runner
 
-from encgraph.checks import audit, bad_inputs, conformance, ownership, poison, stale, suite
+from encgraph.checks import audit, bad_inputs, conformance, edits, ownership, poison, stale, suite
 from encgraph.checks.subject import Subject, synthetic
 from encgraph.encoders import wrap
 
 
 @pytest.mark.parametrize("encoder", [misleading.IsSlightlyWrong, misleading.MixesItems])
 def test_edits_are_not_judged_where_replays_are_wrong_without_one(encoder):
-    found = with_runner(stale.edited_weight, encoder())
+    found = with_runner(edits.edited_weight, encoder())
     assert (found.passed, len(found.detail)) == (None, 1)
     assert found.detail[0].startswith("not judged: replays are wrong before any edit: item 0 of")
 

@@ -45,7 +45,8 @@ def test_slots_that_are_right_pass_every_check_that_applies():
         found["full_budget"]
         .detail[0]
         .startswith(
-            "full in one replay: 4 tokens by 1 item, 16 tokens by 4 items, 32 tokens by 8 items: worst"
+            "full in one replay: 4 tokens by 1 item, 16 tokens by 4 items, 32 tokens by 8 items; "
+            "up to 8 items in one replay, no plan was given: worst"
         )
     )
     assert "up to 8 items in one replay" in found["parity"].detail[0]

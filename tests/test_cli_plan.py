@@ -67,8 +67,9 @@ def test_a_plan_is_written_anew_over_nothing_and_over_a_plan(
 @pytest.mark.parametrize("form", ["vllm", "json"])
 def test_two_forms_on_one_stdout_are_refused(form: str) -> None:
     said = error("plan", *SMALL, *LARGE, "--export", form, "--json")
-    assert (
-        said == f"--json and --export both write on stdout, got --export {form}; give one of them"
+    assert said == (
+        f"--json and --export both write on stdout, got --export {form}; give one of them: "
+        "--for vllm --json has the flags too"
     )
 
 

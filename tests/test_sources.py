@@ -95,3 +95,16 @@ def test_columns_that_are_not_read_are_among_the_notes_of_a_traffic(tmp_path):
     file.write_text("request_id,width,height\na,640,480\n", encoding="utf-8")
     said = "columns not read: request_id (did you mean 'request'?)"
     assert traffic.read(file, SIZE).notes == (said,)
+
+
+def test_data_uris_that_cannot_be_read_or_whose_request_is_left_out_are_not_counted(tmp_path):
+    held = io.BytesIO()
+    Image.new("RGB", (640, 480)).save(held, "PNG")
+    Image.new("RGB", (640, 480)).save(tmp_path / "a.png")
+    uri = "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+    lines = chat_lines(
+        tmp_path / "c.jsonl", ["data:image/png;base64,AAAA"], [uri, "no.png"], ["a.png"]
+    )
+    found = reading.from_chats(lines, SIZE, same)
+    assert len(found.requests) == len(found.paths) == 1
+    assert not any("data URIs" in note for note in found.notes)

@@ -40,11 +40,11 @@ def check(subject: Subject) -> Checked:
     problems = [str(offence) for offence in seen.offences]
     problems += [f"item_spec, which reads no contents: {offence}" for offence in sizing.offences]
     problems += [_said(cache) for cache in used if keeping.cached(cache)]
-    said = (
-        f"{len(seen.calls)} operators in forward: none seen that waits or copies, no use of a tensor "
-        "kept in an lru_cache, an attribute or a global"
+    said = f"{len(seen.calls)} operators in forward: none seen that waits or copies"
+    said += (
+        "".join(f"; {offence}" for offence in seen.remarks)
+        or ", no use of a tensor kept in an lru_cache, an attribute or a global"
     )
-    said += "".join(f"; {offence}" for offence in seen.remarks)
     figures = {"operators_count": float(len(seen.calls))}
     return checked.of("audit", problems, said=said, figures=figures)
 
@@ -67,24 +67,34 @@ def _said_of(
 def paths(subject: Subject) -> Checked:
     """The same operators with the same values, whatever the inputs, and under capture."""
     encoder, capacity = subject.encoder, subject.capacities()[-1]
-    few, many = subject.batch(subject.low), subject.batch(*subject.several, seed=1)
+    few = subject.batch(subject.low)
     forward(encoder, capacity, few)  # whatever runs once, such as a lazy build, is the warm-up's
     warm = forward(encoder, capacity, few, capturing=False).calls
     again = _difference(warm, forward(encoder, capacity, few, capturing=False).calls)
     if again:
         problem = f"with the same inputs the next time forward takes another path: {again}"
         return checked.of("paths", [problem], said="")
-    others = {
-        "with other inputs": forward(encoder, capacity, many, capturing=False).calls,
-        "under capture": forward(encoder, capacity, few).calls,
-    }
-    problems = [
-        f"{when} forward takes another path: {difference}"
-        for when, calls in others.items()
-        if (difference := _difference(warm, calls))
+    others = _others(subject)
+    runs = [
+        *(("with other inputs", forward(encoder, capacity, o, capturing=False)) for o in others),
+        ("under capture", forward(encoder, capacity, few)),
     ]
-    said = f"{len(warm)} operators, the same with other inputs and under capture"
+    found = [(when, _difference(warm, run.calls)) for when, run in runs]
+    problems = list(
+        dict.fromkeys(f"{when} forward takes another path: {how}" for when, how in found if how)
+    )
+    said = (
+        f"{len(warm)} operators, the same with the {sum(map(len, others))} other inputs tried, in "
+        f"{len(others)} batches, and under capture"
+    )
     return checked.of("paths", problems, said=said)
+
+
+def _others(subject: Subject) -> list[list[Input]]:
+    """Batches of other values, sizes and numbers of items, all of which the largest budget holds."""
+    low = subject.low
+    tokens = [(low,), subject.several, (8 * low,), (low,) * 8]
+    return [subject.batch(*each, seed=seed) for seed, each in enumerate(tokens, start=1)]
 
 
 def forward(

@@ -4,6 +4,7 @@ Each check says what is missing and what to do, so that an adapter can be writte
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 import torch
 
@@ -169,25 +170,47 @@ def _stale_tail(  # the two fills, and whose rows are whose
 
 
 def forward(subject: Subject) -> Checked:
-    """All rows of a capacity, in the spec's widths and dtype, real ones equal to eager's."""
+    """All rows of a capacity, in the spec's widths and dtype, real ones equal to stock's.
+
+    Of several items, and of the largest item alone that there is time for.
+    """
     encoder, capacity = subject.encoder, subject.capacities()[-1]
-    batch = subject.batch(*subject.several)
+    several = subject.batch(*subject.several)
+    cut, problems = _encoded(encoder, capacity, several)
+    if cut is None:
+        return checked.of("forward", problems, said="")
+    largest = subject.batch(subject.reach.largest)
+    is_held = capacity.holds(subject.load(largest))
+    alone, wrong = _encoded(encoder, capacity if is_held else subject.capacity(largest), largest)
+    problems += [f"the largest item alone: {said}" for said in wrong]
+    if alone is None:
+        return checked.of("forward", problems, said="")
+    ready = iter((cut, alone))
+    differing, figures = subject.compared(lambda _: next(ready), [several, largest])
+    rows = encoder.spec.rows(capacity)
+    said = (
+        f"{rows} rows of {encoder.spec.widths}, real ones as stock gives them; the largest item "
+        f"tried has {subject.reach.largest:,} tokens, {subject.reach.legal}"
+    )
+    return checked.of("forward", problems + differing, said=said, figures=figures)
+
+
+def _encoded(
+    encoder: Encoder, capacity: Capacity, batch: Sequence[Input]
+) -> tuple[list[EncoderOutput] | None, list[str]]:
+    """Rows of each item of a batch in fresh buffers, None where they are not there, and problems."""
     made = _allocated(encoder, capacity, encoder.spec.device)
     encoder.fill(made, batch)
     with torch.inference_mode():
         output = encoder.forward(made, capacity)
     problems = _wrong_rows(output, encoder.spec, capacity)
     if problems:
-        return checked.of("forward", problems, said="")
+        return None, problems
     if not all(bool(torch.isfinite(t).all()) for t in output.tensors):
         problems.append("rows past the real ones must be finite, but some are not")
     counts = [encoder.spec.rows(value.item) for value in batch]
-    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
-    cut = [output.rows(end - n, end) for n, end in zip(counts, ends, strict=True)]
-    differing, figures = subject.compared(lambda _: cut, [batch])
-    rows = encoder.spec.rows(capacity)
-    said = f"{rows} rows of {encoder.spec.widths}, real ones as eager gives them"
-    return checked.of("forward", problems + differing, said=said, figures=figures)
+    ends = accumulate(counts)
+    return [output.rows(end - n, end) for n, end in zip(counts, ends, strict=True)], problems
 
 
 def _wrong_rows(output: object, spec: EncoderSpec, capacity: Capacity) -> list[str]:
@@ -260,8 +283,9 @@ def _apart(subject: Subject, batch: Sequence[Input]) -> Iterator[str]:
     for index, (mine, true) in enumerate(pairs):
         gap = parity.distance(mine, true)
         if not gap <= allowed:
+            how = parity.misfit(mine, true) or f"relative error {gap:.3g}, allowed {allowed:.3g}"
             yield (
                 f"item {index}: stock() and oracle() must be one untouched module in two dtypes, but "
-                f"differ: relative error {gap:.3g}, allowed {allowed:.3g}; either they are two, or the "
-                "module itself rounds too much away to judge by"
+                f"differ: {how}; either they are two, or the module itself rounds too much away to "
+                "judge by"
             )

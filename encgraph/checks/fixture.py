@@ -15,6 +15,7 @@ from encgraph.checks import suite
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import MakeInputs, Subject
 from encgraph.encoders.protocol import Encoder
+from encgraph.records import Plan
 
 
 class CheckEncoder(Protocol):
@@ -27,9 +28,13 @@ class CheckEncoder(Protocol):
         *,
         backend: str = "reference",
         layout: str = "packed",
+        plan: Plan | None = None,
         skip: Iterable[str] = (),
     ) -> list[Checked]:
-        """Return every outcome if none failed; those named in `skip` may."""
+        """Return every outcome if none failed; those named in `skip` may.
+
+        Budgets of a `plan` are filled as well as those that the checks make.
+        """
         ...
 
 
@@ -45,13 +50,16 @@ def _check(
     *,
     backend: str = "reference",
     layout: str = "packed",
+    plan: Plan | None = None,
     skip: Iterable[str] = (),
 ) -> list[Checked]:
     allowed = set(skip)
     unknown = allowed - set(suite.CHECK_NAMES)
     if unknown:
         raise ValueError(f"skip must name checks of {suite.CHECK_NAMES}, got {sorted(unknown)}")
-    subject = Subject(encoder=encoder, make_inputs=make_inputs, backend=backend, layout=layout)
+    subject = Subject(
+        encoder=encoder, make_inputs=make_inputs, backend=backend, layout=layout, given=plan
+    )
     found = list(suite.run(subject))
     failed = [one for one in found if one.passed is False and one.name not in allowed]
     if failed:

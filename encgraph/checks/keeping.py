@@ -8,20 +8,18 @@ import functools
 import gc
 import inspect
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from types import FunctionType, ModuleType
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from encgraph.encoders import following
 from encgraph.encoders.protocol import Encoder
 
 Cached = Any
 """What `functools.lru_cache` makes."""
-DEPTH = 4
-"""How deep containers and objects are looked into."""
-_NO_HOLDERS = (ModuleType, FunctionType, type, str, bytes)
 
 
 def outside(encoder: Encoder) -> dict[int, Tensor]:
@@ -31,44 +29,14 @@ def outside(encoder: Encoder) -> dict[int, Tensor]:
     owners = _owners(encoder)
     seen: set[int] = set()
     places = [encoder, *module.modules(), *owners, *_modules({o.__module__ for o in owners})]
-    values = [value for place in places for value in _named(place)]
-    found = [t for value in values for t in tensors(value, seen=seen)]
+    values = [value for place in places for value in following.attributes_of(place)]
+    found = [t for value in values for t in following.tensors_within(value, seen=seen)]
     return {storage_of(t): t for t in found if storage_of(t) not in own | {0}}
 
 
 def storage_of(tensor: Tensor) -> int:
     """What tells a tensor's memory from others'; 0 where it has none of its own."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
-
-
-def tensors(value: Any, *, seen: set[int], depth: int = DEPTH) -> Iterator[Tensor]:
-    """Tensors in a value.
-
-    Args:
-        value: Of any kind, held by others too, since it is told by its address.
-        seen: Objects that were looked into; added to.
-        depth: How deep to look.
-    """
-    if isinstance(value, Tensor):
-        yield value
-        return
-    if not depth or isinstance(value, _NO_HOLDERS) or id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, Mapping):
-        inside: Collection[Any] = list(value.values())
-    elif isinstance(value, list | tuple | set | frozenset):
-        inside = value
-    else:
-        inside = _named(value)
-    for one in inside:
-        yield from tensors(one, seen=seen, depth=depth - 1)
-
-
-def _named(value: Any) -> Collection[Any]:
-    """Values of an object's own attributes."""
-    held = inspect.getattr_static(value, "__dict__", None)
-    return list(vars(value).values()) if held is not None else []
 
 
 def caches(encoder: Encoder) -> Iterator[Cached]:
@@ -83,7 +51,7 @@ def caches(encoder: Encoder) -> Iterator[Cached]:
 def cached(cache: Cached) -> list[Tensor]:
     """Tensors that an lru_cache holds."""
     held, seen = gc.get_referents(cache), set[int]()
-    return [tensor for value in held for tensor in tensors(value, seen=seen)]
+    return [tensor for value in held for tensor in following.tensors_within(value, seen=seen)]
 
 
 def _owners(encoder: Encoder) -> set[type]:

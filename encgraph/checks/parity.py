@@ -67,6 +67,13 @@ class ItemParity(Distances):
     """One item against the oracle."""
 
     item: int
+    misfit: str | None = None
+    """How number or shapes of the outputs differ from the oracle's; None where they are the same."""
+
+    @property
+    def said(self) -> str:
+        """The distance and what is allowed; the shapes, where no distance is to be had for them."""
+        return self.misfit or super(ItemParity, self).said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +152,20 @@ def distance(output: EncoderOutput, oracle: EncoderOutput) -> float:
     return worst
 
 
+def misfit(output: EncoderOutput, oracle: EncoderOutput) -> str | None:
+    """How number or shapes of an item's outputs differ from the oracle's, as one clause, or None.
+
+    >>> misfit(EncoderOutput(main=torch.zeros(3, 8)), EncoderOutput(main=torch.zeros(4, 8)))
+    '3 rows where there must be 4'
+    """
+    mine, true = ([tuple(t.shape) for t in each.tensors] for each in (output, oracle))
+    if mine == true:
+        return None
+    if len(mine[0]) == len(true[0]) == 2 and mine[0][0] != true[0][0]:
+        return f"{mine[0][0]} rows where there must be {true[0][0]}"
+    return f"outputs of shapes {mine} where there must be {true}"
+
+
 def compare(
     execute: Execute,
     batches: Sequence[Sequence[Input]],
@@ -171,6 +192,7 @@ def compare(
             found.append(
                 ItemParity(
                     item=len(found),
+                    misfit=misfit(output, true),
                     error_ratio=distance(output, true),
                     eager_error_ratio=distance(plain, true) if oracle else 0.0,
                     values=max(1, min(tensor.numel() for tensor in true.tensors)),

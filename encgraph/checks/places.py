@@ -30,13 +30,14 @@ class Place:
         return f"{self.file}:{self.line} ({linecache.getline(self.file, self.line).strip()})"
 
 
-def told(error: Exception) -> str:
+def told(error: Exception, *, own: bool = False) -> str:
     """An error in one line, with the deepest line of code outside torch and the checks.
 
     Where that is one of the project's own, the deepest line of an adapter outside it, if there is one.
 
     Args:
         error: As caught; of a file that cannot be read as Python, the line is the file's.
+        own: Whether to pass over all installed packages too, where a line outside them is there.
     """
     first = next(iter(str(error).splitlines()), "")
     if isinstance(error, SyntaxError) and error.filename:
@@ -46,7 +47,9 @@ def told(error: Exception) -> str:
     others = (TORCH, HERE, errors.__file__, contextlib.__file__, "<")
     near = [f for f in frames if not f.filename.startswith(others)]
     inside = near or frames
-    if inside and inside[-1].filename.startswith(PROJECT):  # a helper, where an adapter called it
+    if inside and (
+        own or inside[-1].filename.startswith(PROJECT)
+    ):  # a helper, where an adapter called it
         inside = [f for f in near if not f.filename.startswith(NO_ADAPTERS)] or inside
     if not inside:
         return f"{type(error).__name__}: {first}"

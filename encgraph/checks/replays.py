@@ -26,15 +26,16 @@ def filling(subject: Subject, capacity: Capacity) -> Iterator[list[Input]]:
     """Batches that leave no room in a capacity for one more of the smallest items.
 
     As many items as it holds, of the smallest and of such as take up all tokens; then few large
-    ones: two, and one, whose segment is the longest there is. Of these, those that fill it.
+    ones: two, and as large ones as checks try with what is left. Of these, those that fill it.
     """
-    tokens = capacity.tokens
+    tokens, largest = capacity.tokens, subject.reach.largest
     most = max(1, min(capacity.items, tokens // subject.low))
+    whole, rest = divmod(tokens, largest)
+    shared = [_shares(tokens, most), _shares(tokens, min(most, 2))]
     wanted = [
         (subject.low,) * most,
-        _shares(tokens, most),
-        _shares(tokens, min(most, 2)),
-        (tokens,),
+        *(each for each in shared if max(each) <= largest),
+        (largest,) * whole + (rest,) * (rest >= subject.low),
     ]
     smallest = subject.encoder.item_spec(subject.batch(subject.low)[0])
     seen = set()

@@ -1,6 +1,6 @@
 """Whether what the runner returns is right: parity under reuse, at borders, at full budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from encgraph.checks import checked, replays
@@ -20,13 +20,20 @@ def capture(runner: EncoderRunner) -> Checked:
 
 
 def parity(subject: Subject, runner: EncoderRunner) -> Checked:
-    """Small, large, small over one pool, replayed and fallen back; all kept, and looked at last."""
+    """Small, large, small over one pool, replayed and fallen back; all kept, and looked at last.
+
+    Then items of rising size, each alone in a replay, up to the largest that there is time for.
+    """
     low, several = subject.low, subject.several
     tokens = [(low,), several, (low,), (8 * low,), several, (10 * low, low), (low,) * 8, (low,)]
     batches = [subject.batch(*each, seed=i) for i, each in enumerate(tokens)]
     kept = [runner.execute(batch) for batch in batches]
     most = max(len(batch) for batch in batches if not subject.unreplayed(runner, batch))
-    what = f"small, large and small again, up to {most} items in one replay"
+    alone = [subject.batch(each) for each in subject.reach.tokens]
+    with subject.runner(subject.further()[0]) as large:
+        kept += [large.execute(batch) for batch in alone]
+    batches += alone
+    what = f"small, large and small again, up to {most} items in one replay; {subject.reach.said}"
     return _compared("parity", subject, batches, kept, what)
 
 
@@ -73,29 +80,48 @@ def last_row(subject: Subject, runner: EncoderRunner) -> Checked:
 
 
 def full_budget(subject: Subject, runner: EncoderRunner) -> Checked:
-    """Each budget full in one replay: of most items, and of few large ones where there are such."""
-    graph_set = runner.graphs
-    assert graph_set is not None
+    """Each budget full in one replay: of most items, and of few large ones where there are such.
+
+    Also one for the largest item that is tried, and those of a plan that was given.
+    """
     batches: list[list[Input]] = []
     outputs: list[list[EncoderOutput]] = []
     filled: dict[int, int] = {}
-    for capacity in graph_set.captured_plan.graphs:
-        made = list(replays.filling(subject, capacity))
-        batches += made
-        outputs += [replays.one(graph_set, capacity, batch) for batch in made]
-        filled |= {capacity.tokens: max(map(len, made))} if made else {}
+    with subject.runner(*subject.further()) as further:
+        captured = capture(further)
+        if captured.passed is False:
+            return checked.of("full_budget", captured.detail, said="")
+        for graph_set in filter(None, (runner.graphs, further.graphs)):
+            for capacity in graph_set.captured_plan.graphs:
+                made = list(replays.filling(subject, capacity))
+                batches += made
+                outputs += [replays.one(graph_set, capacity, batch) for batch in made]
+                most = max(map(len, made), default=0)
+                filled[capacity.tokens] = max(most, filled.get(capacity.tokens, 0))
     if not batches:
         return checked.not_run("full_budget", "items fill no budget that was captured")
-    each = [
-        f"{tokens} tokens by {n} {'item' if n == 1 else 'items'}" for tokens, n in filled.items()
-    ]
-    what = f"full in one replay: {', '.join(each)}"
-    found = _compared("full_budget", subject, batches, outputs, what)
-    most = max(outputs, key=len)
-    if found.passed and replays.alike(most, found.figures["tolerance_ratio"]):
+    found = _compared("full_budget", subject, batches, outputs, _full(subject, filled))
+    most_items = max(outputs, key=len)
+    if found.passed and replays.alike(most_items, found.figures["tolerance_ratio"]):
         said = f"{found.detail[0]}; items' rows are too alike to tell one in another's place"
         return replace(found, detail=(said,))
     return found
+
+
+def _full(subject: Subject, filled: Mapping[int, int]) -> str:
+    """By how many items each budget was filled, by tokens, and up to how many were tried."""
+    each = [
+        f"{tokens} tokens by {n} {'item' if n == 1 else 'items'}"
+        for tokens, n in sorted(filled.items())
+        if n
+    ]
+    unfilled = ", ".join(str(tokens) for tokens, n in sorted(filled.items()) if not n)
+    whose = "budgets of the plan given among them" if subject.given else "no plan was given"
+    return (
+        f"full in one replay: {', '.join(each)}"
+        + (f"; items fill none of {unfilled} tokens" if unfilled else "")
+        + f"; up to {max(filled.values())} items in one replay, {whose}"
+    )
 
 
 def _tokens(batch: Sequence[Input]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from itertools import chain
 import torch
 from torch import nn
 
-from encgraph.checks import checked
+from encgraph.checks import checked, edits
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject
 from encgraph.encoders.protocol import EncoderOutput, Input
@@ -21,80 +21,6 @@ from encgraph.runner import EncoderRunner
 
 Change = Callable[[nn.Module], AbstractContextManager[str]]
 """Makes a change, gives what a refusal must name (alternatives joined by a bar), undoes it."""
-FACTOR = 1.25
-"""Exact in every float dtype; undone by the kept copy, not by division."""
-_REFUSED = (RuntimeError, ValueError)
-
-
-def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
-    """Every weight edited in place is seen, copies derived from weights included.
-
-    Not judged where replays are wrong as they are, since they then are after any edit.
-    """
-    encoder, batches = subject.encoder, [subject.batch(*subject.several)]
-    why = _unjudged(subject, runner, batches)
-    if why:
-        return checked.not_run("edited_weight", why)
-    weights = dict(encoder.module.named_parameters())
-    plain = encoder.stock().eager(batches[0])
-    with _scaled(list(weights.values())):
-        if _equal(encoder.stock().eager(batches[0]), plain):
-            return checked.not_run(
-                "edited_weight", "an edit of all weights changes no output of stock()"
-            )
-        said, figures = _seen(subject, runner, batches)
-    if not said:
-        done = "is seen by the next replay" if figures else "is refused"
-        text = f"an edit of {len(weights)} weights in place {done}"
-        return checked.of("edited_weight", [], said=text, figures=figures)
-    unseen = []
-    for name, weight in weights.items():
-        with _scaled([weight]):
-            if _seen(subject, runner, batches)[0]:
-                unseen.append(
-                    f"weight {name!r} edited in place is not seen: something derived "
-                    "from it was kept; derive it in forward, or hold a view"
-                )
-    why = _unjudged(subject, runner, batches)
-    if why:
-        return checked.not_run("edited_weight", why)
-    return checked.of("edited_weight", unseen or said, said="", figures=figures)
-
-
-def _unjudged(
-    subject: Subject, runner: EncoderRunner, batches: Sequence[Sequence[Input]]
-) -> str | None:
-    """Why no edit can be judged; None where replays of unedited weights are right."""
-    why = subject.unreplayed(runner, batches[0])
-    if why:
-        return why
-    wrong, _ = subject.compared(runner.execute, batches)
-    return f"not judged: replays are wrong before any edit: {wrong[0]}" if wrong else None
-
-
-def _seen(
-    subject: Subject, runner: EncoderRunner, batches: Sequence[Sequence[Input]]
-) -> tuple[list[str], dict[str, float]]:
-    """How replays differ from the untouched forward of the edited weights; nothing if refused."""
-    try:
-        outputs = runner.execute(batches[0])
-    except _REFUSED:
-        return [], {}
-    return subject.compared(lambda _: outputs, batches)
-
-
-@contextmanager
-def _scaled(weights: Sequence[nn.Parameter]) -> Iterator[None]:
-    kept = [weight.detach().clone() for weight in weights]
-    with torch.no_grad():
-        for weight in weights:
-            weight.mul_(FACTOR)
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for weight, value in zip(weights, kept, strict=True):
-                weight.copy_(value)
 
 
 def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
@@ -114,13 +40,17 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
     with CHANGES[name](subject.encoder.module) as what:
         try:
             runner.execute(batch)
-        except _REFUSED as error:
+        except edits.REFUSED as error:
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-            if not any(word in str(error) for word in what.split("|")):
-                problems.append(f"refused without naming {what!r}: {said}")
+            words = what.split("|")
+            if not any(word in str(error) for word in words):
+                wanted = " or ".join(map(repr, words))
+                problems.append(f"the refusal must say {wanted}, got {said}")
         else:
-            problems.append(f"{what!r} changed after capture and the runner answered all the same")
-    if not _equal(runner.execute(batch), before):
+            problems.append(
+                f"{what.split('|')[0]!r} changed after capture and the runner answered all the same"
+            )
+    if not edits.equal(runner.execute(batch), before):
         problems.append("outputs differ after the change was undone")
     return checked.of(name, problems, said=said if not problems else "")
 
@@ -152,7 +82,7 @@ def swapped_module(subject: Subject, runner: EncoderRunner) -> Checked:
     module, plain = subject.encoder.module, subject.encoder.stock().eager(batch)
     names = _outermost(module)
     with _all_swapped(module, names):
-        if _equal(subject.encoder.stock().eager(batch), plain):
+        if edits.equal(subject.encoder.stock().eager(batch), plain):
             return found
         problems, done = _captured_anew(subject, batch)
     if not problems:
@@ -177,7 +107,7 @@ def _captured_anew(subject: Subject, batch: Sequence[Input]) -> tuple[list[str],
         with runner:
             runner.capture()
             outputs = [runner.execute(batch), encoder.eager(batch)]
-    except _REFUSED as error:
+    except edits.REFUSED as error:
         return [], f"captured again: {type(error).__name__}: {error}"
     wrong = [_differing(subject, made, batch) for made in outputs]
     return list(chain(*wrong)), "captured again, the new one runs"
@@ -207,20 +137,12 @@ def _all_swapped(module: nn.Module, names: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _equal(mine: Sequence[EncoderOutput], others: Sequence[EncoderOutput]) -> bool:
-    return all(
-        checked.same(a, b)
-        for one, other in zip(mine, others, strict=True)
-        for a, b in zip(one.tensors, other.tensors, strict=True)
-    )
-
-
 @contextmanager
 def _rebound(module: nn.Module) -> Iterator[str]:
     name, weight = max(module.named_parameters(), key=lambda named: named[1].dim() > 1)
     owner, _, key = name.rpartition(".")
     held = module.get_submodule(owner)._parameters
-    held[key] = nn.Parameter(weight.detach() * FACTOR, requires_grad=False)
+    held[key] = nn.Parameter(weight.detach() * edits.FACTOR, requires_grad=False)
     try:
         yield name
     finally:
@@ -259,7 +181,7 @@ def _exchanged(module: nn.Module, name: str) -> Iterator[None]:
     other = copy.deepcopy(child)
     with torch.no_grad():
         for weight in other.parameters():
-            weight.mul_(FACTOR)
+            weight.mul_(edits.FACTOR)
     held[key] = other
     try:
         yield
@@ -272,7 +194,7 @@ def _training(module: nn.Module) -> Iterator[str]:
     modes = [(each, each.training) for each in module.modules()]
     module.train()
     try:
-        yield "mode"
+        yield "eval mode|training mode"
     finally:
         for each, training in modes:
             each.training = training

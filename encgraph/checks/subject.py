@@ -7,14 +7,16 @@ by the sizes of what came back.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from encgraph import packing, sizes
-from encgraph.checks import keeping, parity
+from encgraph.checks import keeping, parity, reaching
 from encgraph.checks.parity import ItemParity
+from encgraph.checks.reaching import Reach
 from encgraph.encoders import inputs
 from encgraph.encoders.protocol import Encoder, EncoderSpec, Execute, Input
 from encgraph.records import DIMENSIONS, Bin, Capacity, Item, Load, Modality, Packing, Plan
@@ -83,7 +85,7 @@ def _outside(encoder: Encoder) -> dict[int, Tensor]:
         return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
     """An encoder under check."""
 
@@ -93,6 +95,8 @@ class Subject:
     layout: str = "packed"
     """"packed" (no padding row reaches a live one) or "masked" (padding is multiplied by zero)."""
     seed: int = 0
+    given: Plan | None = None
+    """A plan whose budgets are filled as well as those that the checks make; None for these alone."""
     held: Mapping[int, Tensor] = field(init=False)
     """What lay outside the module before any check ran (see `keeping`), by storage, and stays alive."""
 
@@ -110,6 +114,19 @@ class Subject:
     def several(self) -> tuple[int, ...]:
         """Tokens of items that share a replay."""
         return (self.low, 2 * self.low, self.low)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Sizes of the single items that checks try: up to the largest legal one, if there is time."""
+        low, most = self.low, self.encoder.spec.max_tokens
+        asked = reaching.reach(low, most, free=max(8 * low, TILE + 1), seconds=self._seconds)
+        made = {self.load(self.batch(tokens)).tokens for tokens in asked.tokens}
+        return replace(asked, tokens=tuple(sorted(made)))
+
+    def _seconds(self, tokens: int) -> float:
+        """How long one item takes in the forward that is captured and in the untouched one."""
+        batch = self.batch(tokens)
+        return reaching.forward_s(self.encoder, self.capacity(batch), batch)
 
     @property
     def around_a_tile(self) -> tuple[tuple[int, ...], ...]:
@@ -130,6 +147,8 @@ class Subject:
     def _item(self, tokens: int, frames: int) -> Item:
         spec = self.encoder.spec
         image = Modality.VIDEO if frames > 1 else Modality.IMAGE
+        if frames == 1:  # max_tokens is said of one image; clips may be larger
+            tokens = min(tokens, spec.max_tokens)
         return Item(
             modality=image if image in spec.modalities else min(spec.modalities),
             tokens=tokens,
@@ -201,15 +220,29 @@ class Subject:
             dtype=str(spec.dtype).removeprefix("torch."),
         )
 
+    def further(self) -> tuple[Capacity, ...]:
+        """Budgets beyond `capacities`: one for the largest item tried, and those of the plan given."""
+        low, largest = self.low, self.reach.largest
+        several = max(low, (largest + low) // 8)
+        batches = [self.batch(largest, low), self.batch(*[low] * 8), self.batch(*[several] * 8)]
+        return (self.capacity(*batches), *(self.given.graphs if self.given else ()))
+
     @contextmanager
-    def runner(self) -> Iterator[EncoderRunner]:
+    def runner(self, *capacities: Capacity) -> Iterator[EncoderRunner]:
         """A captured runner, which puts what one graph holds into one replay.
+
+        Args:
+            capacities: What is captured; `capacities()` unless given.
 
         Raises:
             CaptureError: If nothing could be captured.
         """
+        plan = self.plan()
+        if capacities:
+            by_key = {(c.tokens, c.items, c.longest_segment, c.patches): c for c in capacities}
+            plan = replace(plan, graphs=tuple(by_key[key] for key in sorted(by_key)))
         with EncoderRunner(
-            encoder=self.encoder, plan=self.plan(), backend=self.backend, packer=together
+            encoder=self.encoder, plan=plan, backend=self.backend, packer=together
         ) as made:
             made.capture()
             yield made

@@ -14,6 +14,7 @@ from encgraph.checks import (
     bad_inputs,
     checked,
     conformance,
+    edits,
     ownership,
     places,
     poison,
@@ -51,7 +52,7 @@ RUNNING: dict[str, Running] = {
     "ownership": ownership.check,
     "borrowing": ownership.borrowing,
     "bad_inputs": bad_inputs.check,
-    "edited_weight": stale.edited_weight,
+    "edited_weight": edits.edited_weight,
     **{name: partial(stale.refused, name) for name in stale.CHANGES},
     "swapped_module": stale.swapped_module,
 }

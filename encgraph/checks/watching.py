@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from encgraph.checks import keeping, places
+from encgraph.encoders import following
 
 WAITS = "makes the host wait for the device"
 COPIES = "copies from the host"
@@ -197,25 +198,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if name in ("aten::_to_copy", "aten::copy_") and _crosses(args, result):
             self.seen.offend(name, "copies between devices")
-        return handed_back(result, results=len(func._schema.returns))
-
-
-def handed_back(result: Any, *, results: int) -> Any:
-    """What an operator returned, in a form that the dispatcher takes back.
-
-    Libraries built against the stable ABI return a list where the schema has several results, and
-    undefined tensors in a list, which come to Python as None and do not go back.
-
-    Args:
-        result: As Python got it.
-        results: How many the schema has.
-    """
-    if not isinstance(result, list):
-        return result
-    made = next((one for one in result if isinstance(one, Tensor)), None)
-    if made is not None:
-        result = [made.new_empty(0) if one is None else one for one in result]
-    return tuple(result) if results > 1 else result
+        return following.handed_back(result, results=len(func._schema.returns))
 
 
 def _storages(values: Sequence[Any]) -> Iterator[int]:

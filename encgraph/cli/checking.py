@@ -2,6 +2,8 @@
 
 import importlib
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -9,12 +11,13 @@ import typer
 from encgraph import sizes
 from encgraph.checks import checked, places, subject, suite
 from encgraph.checks.subject import MakeInputs, Subject
-from encgraph.cli import machines, output
+from encgraph.cli import machines, output, running
 from encgraph.cli.machines import Machine
 from encgraph.cli.options import Backend, Body
 from encgraph.encoders import protocol
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import require
+from encgraph.records import Plan
 
 NAME_WIDTH = max(len(name) for name in suite.CHECK_NAMES)
 MASKED = ("ragged",)
@@ -22,7 +25,13 @@ MASKED = ("ragged",)
 
 
 def show(
-    encoder: str, backend: Backend | None, *, body: Body = "plain", seed: int, as_json: bool
+    encoder: str,
+    backend: Backend | None,
+    *,
+    body: Body = "plain",
+    plan_file: Path | None = None,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Run the checks, a line each.
 
@@ -31,18 +40,21 @@ def show(
             `dtype` and returns an encoder; a `make_inputs` beside it makes its inputs.
         backend: What replays; None for cuda where there is a card.
         body: Of a published size; the user's own has the one that its function gives it.
+        plan_file: A plan whose budgets are filled too; None for those of the checks alone.
         seed: Of weights and inputs.
         as_json: Whether to write one JSON value instead of lines.
 
     Raises:
         typer.Exit: With status 1 if one failed.
-        ValueError: If there is no such encoder, or it has no such body.
+        ValueError: If there is no such encoder, it has no such body, or the plan is not for it.
     """
     machine = machines.chosen(backend)
     if ":" in encoder:
         made = _own(encoder, machine, seed)
     else:
         made = _published(encoder, machine, seed, body=body)
+    if plan_file is not None:
+        made = replace(made, given=_plan(plan_file, made.encoder))
     output.note(machine.said)
     found = []
     for one in suite.run(made):
@@ -68,6 +80,18 @@ def _published(name: str, machine: Machine, seed: int, *, body: Body) -> Subject
     )
 
 
+def _plan(path: Path, encoder: Encoder) -> Plan:
+    """The plan of a file, which must be for this encoder."""
+    spec = encoder.spec
+    if spec.name in sizes.SIZES:
+        plan = running.load_plan(path, sizes.named(spec.name))
+    else:
+        make = "write `codec.dumps(plan)` of an `encgraph.records.Plan` for it"
+        plan = running.plan_for(path, spec.name, spec.rule, make=make)
+    require(bool(plan.graphs), f"plan {str(path)!r} must have budgets to fill, got none")
+    return plan
+
+
 def _own(path: str, machine: Machine, seed: int) -> Subject:
     """An encoder from a module of the user's, found as `python -m` would find it.
 
@@ -90,12 +114,7 @@ def _own(path: str, machine: Machine, seed: int) -> Subject:
             ) from error
         raise ValueError(f"module {module_name!r} cannot be imported: {_told(error)}") from error
     require(name in module, f"module {module_name!r} must have a function {name!r}")
-    try:
-        built = module[name](device=machine.device, dtype=machine.dtype)
-    except Exception as error:
-        raise ValueError(
-            f"{path!r} must take device= and dtype= and return an encoder, got {_told(error)}"
-        ) from error
+    built = _called(path, module[name], machine)
     has_members = set(protocol.missing(built)) < set(protocol.MEMBERS)
     require(has_members, f"{path!r} must return an encoder, got {built!r}")
     return Subject(
@@ -105,6 +124,20 @@ def _own(path: str, machine: Machine, seed: int) -> Subject:
         layout=module.get("layout", "packed"),
         seed=seed,
     )
+
+
+def _called(path: str, build: Callable[..., Encoder], machine: Machine) -> Encoder:
+    try:
+        return build(device=machine.device, dtype=machine.dtype)
+    except Exception as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is None:  # the call itself: nothing of it ran
+            raise ValueError(
+                f"{path!r} must take device= and dtype= and return an encoder, got {_told(error)}"
+            ) from error
+        raise ValueError(
+            f"{path!r} raised while it built the encoder: {places.told(error, own=True)}"
+        ) from error
 
 
 def _synthetic(built: Encoder, module_name: str) -> MakeInputs:

@@ -12,6 +12,7 @@ from encgraph.cli.idle import Idle
 from encgraph.facts import SkippedFile
 from encgraph.records import Modality
 from encgraph.report.text import plural
+from encgraph.results import LEAST_OF_P99
 from encgraph.sizes import EncoderSize
 from encgraph.sources.reading import Skipped
 from encgraph.summaries import Quantiles, TrafficSummary
@@ -146,14 +147,16 @@ def _show(console: Console, found: Traffic) -> None:
     ]
     console.print(output.table(("", *names), rows))
     glossary.footnote(console, "p50, p90, p99")
+    if summary.tokens_per_request.p99 is None:
+        glossary.tail(console, f"no p99: of fewer than {LEAST_OF_P99} it is the largest")
     if summary.atoms:
         common = ", ".join(f"{a.tokens:,} ({a.share_ratio:.0%})" for a in summary.atoms)
         console.print(f"most frequent tokens an item: {common}")
     remarks(console, found)
 
 
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+def _number(value: float | None) -> str:
+    return f"{value:,.1f}" if isinstance(value, float) else tabular.whole(value)
 
 
 def left_out(skipped: Sequence[Skipped | SkippedFile]) -> list[str]:

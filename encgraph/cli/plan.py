@@ -66,7 +66,8 @@ def plan(  # noqa: PLR0913 - a parameter an option
         plan_file=plan_file,
         export=export,
         engine_version=engine_version,
+        as_json=as_json,
     )
     idle.refuse(ctx, wanted, plans.PLAN_IDLE)
     wanted = replace(wanted, engine="vllm" if export == "vllm" else engine)
-    plans.show(wanted, as_json=as_json)
+    plans.show(wanted)

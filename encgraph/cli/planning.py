@@ -12,6 +12,7 @@ from encgraph.costs import Costs
 from encgraph.errors import require
 from encgraph.export import VllmFlags
 from encgraph.records import Plan
+from encgraph.report.text import plural
 from encgraph.results import Memory
 from encgraph.sizes import EncoderSize
 from encgraph.traffic import Parts, Requests, Traffic, parted
@@ -38,11 +39,22 @@ class WantedPlan:
     export: Export | None = None
     engine_version: str = "0.33"
     body: Body = "plain"
+    as_json: bool = False
 
     @property
     def for_vllm(self) -> bool:
         """Whether vLLM's packing and one item cap apply."""
         return self.engine == "vllm"
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether budgets follow the requests; doubling and no graphs are the same for any."""
+        return self.method != "doubling" and self.max_graphs > 0
+
+    def has_flags(self, size: EncoderSize) -> bool:
+        """Whether flags are written: those exported, and in JSON those of what vLLM has graphs for."""
+        in_json = self.as_json and self.for_vllm and size.family in export.VLLM_FAMILIES
+        return self.export == "vllm" or in_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +72,8 @@ class Planned:
     plan: Plan
     engine: str
     method: str
+    body: Body
+    """Of the plan and of eager; vLLM's defaults are of the plain block."""
     prediction: Prediction
     memory: Memory
     """Of the plan; that of the prediction is of what was fitted on a part."""
@@ -69,13 +83,15 @@ class Planned:
     quick: OnQuickHost | None
     """What a claim against eager stands on; None where the runs on record do not scatter."""
     parts: str
+    is_split: bool
+    """Whether the requests judged on are a part that the seed chooses."""
     beyond_ratio: float
     """Requests with more tokens than the largest budget, 0 to 1; held out or not."""
     costs: str
     """What the costs come from."""
     recorded: bool
     flags: VllmFlags | None
-    """Flags of vLLM; None unless asked for."""
+    """Flags of vLLM; None unless asked for, or planned for vLLM in JSON, where it has graphs."""
     flags_of: FlagsOf = "plan"
     """What the flags make: the plan, or vLLM's default budgets or no graphs where those are
     predicted to take no longer."""
@@ -114,7 +130,7 @@ def make(wanted: WantedPlan, size: EncoderSize, costs: Costs, fit: Requests) -> 
             "--method fitted",
         )
         plan = budgets.quantile(within, wanted.max_graphs, target=target)
-    _check_limits(plan, wanted, costs)
+    check_limits(plan, wanted, costs)
     return plan
 
 
@@ -158,7 +174,12 @@ def defaults(size: EncoderSize, *, largest: int | None = None) -> Plan:
     )
 
 
-def _check_limits(plan: Plan, wanted: WantedPlan, costs: Costs) -> None:
+def check_limits(plan: Plan, wanted: WantedPlan, costs: Costs) -> None:
+    """Refuse a plan of more graphs or bytes than were asked for.
+
+    Raises:
+        ValueError: If it has more.
+    """
     count, taken = len(plan.graphs), costs.memory(plan).total_bytes
     require(
         count <= wanted.max_graphs,
@@ -183,12 +204,13 @@ def planned(wanted: WantedPlan, traffic: Traffic) -> Planned:
     theirs = plain.with_private_slabs()
     plan = make(wanted, size, mine, parts.fit)
     off = Plan(graphs=(), encoder=size.name)
-    if wanted.export == "vllm":
+    if wanted.has_flags(size):
         export.vllm(plan, engine_version=wanted.engine_version)
-    made = Planned(
+    return Planned(
         plan=plan,
         engine=wanted.engine,
         method=wanted.method,
+        body=wanted.body,
         prediction=judged(parts, plan, mine, rule(wanted)),
         memory=mine.memory(plan),
         doubling=(
@@ -203,13 +225,20 @@ def planned(wanted: WantedPlan, traffic: Traffic) -> Planned:
         )
         if costs.eager_spread_ms
         else None,
-        parts=parts.how,
-        beyond_ratio=_beyond(traffic, plan),
+        parts=parts.how if wanted.is_fitted else unfitted(parts.held_out, traffic, wanted.seed),
+        is_split=len(parts.held_out.requests) < len(traffic.requests),
+        beyond_ratio=beyond(traffic, plan) / len(traffic.requests),
         costs=costs.source,
         recorded=costs.recorded,
         flags=None,
     )
-    return _exported(wanted, made, traffic, mine) if wanted.export == "vllm" else made
+
+
+def unfitted(held_out: Traffic, traffic: Traffic, seed: int) -> str:
+    """On what a plan is judged that follows no requests."""
+    count, total = len(held_out.requests), len(traffic.requests)
+    part = f"{count:,} of {plural(total, 'request')} (seed {seed})"
+    return f"no budget is fitted; judged on {part if count < total else plural(total, 'request')}"
 
 
 def priced(wanted: WantedPlan, size: EncoderSize) -> Costs:
@@ -227,61 +256,6 @@ def priced(wanted: WantedPlan, size: EncoderSize) -> Costs:
     return costs.with_private_slabs() if wanted.for_vllm else costs
 
 
-def _exported(wanted: WantedPlan, made: Planned, traffic: Traffic, costs: Costs) -> Planned:
-    """Flags of a plan fitted on all requests, or of what was judged to take no longer than it."""
-    size, version = sizes.named(wanted.encoder), wanted.engine_version
-    parts = parted(traffic, seed=wanted.seed)
-    is_refitted = parts.fit is not parts.held_out.requests
-    plan, said = made.plan, made.parts
-    if is_refitted:
-        everything = [*parts.fit, *parts.held_out.requests]
-        plan = make(wanted, size, costs, everything)
-        said += f"; what is exported is fitted on all {len(everything):,} after that"
-    flags_of = _flags_of(wanted, made, costs)
-    flags = {
-        "plan": export.vllm(plan, engine_version=version),
-        "defaults": export.vllm_defaults(engine_version=version),
-        "off": export.vllm(Plan(graphs=(), encoder=size.name), engine_version=version),
-    }
-    return replace(
-        made,
-        plan=plan,
-        memory=costs.memory(plan),
-        parts=said,
-        beyond_ratio=_beyond(traffic, plan),
-        flags=flags[flags_of],
-        flags_of=flags_of,
-        is_refitted=is_refitted,
-    )
-
-
-def _flags_of(wanted: WantedPlan, made: Planned, costs: Costs) -> FlagsOf:
-    """What is predicted fastest in the mean on held-out requests, within the limits asked for."""
-    theirs = defaults(sizes.named(wanted.encoder))
-    if wanted.max_graphs == 0 or made.plan.graphs == theirs.graphs:
-        return "plan"
-    found: list[tuple[float, FlagsOf]] = [(made.prediction.latency.mean_ms, "plan")]
-    if made.plan.graphs:
-        found.append((made.eager.latency.mean_ms, "off"))
-    if made.doubling and _is_within(theirs, wanted, costs):
-        found.append((made.doubling.latency.mean_ms, "defaults"))
-    return min(reversed(found), key=lambda one: one[0])[1]
-
-
-def _is_within(plan: Plan, wanted: WantedPlan, costs: Costs) -> bool:
-    if wanted.largest is not None and plan.largest().tokens > wanted.largest:
-        return False
-    try:
-        _check_limits(plan, wanted, costs)
-    except ValueError:
-        return False
-    return True
-
-
-def _beyond(traffic: Traffic, plan: Plan) -> float:
-    return beyond(traffic, plan) / len(traffic.requests)
-
-
 def beyond(traffic: Traffic, plan: Plan) -> int:
     """Requests with more tokens than the largest budget."""
     largest = plan.largest().tokens if plan.graphs else 0
@@ -289,6 +263,6 @@ def beyond(traffic: Traffic, plan: Plan) -> int:
 
 
 def judged(parts: Parts, plan: Plan, costs: Costs, pack: str) -> Prediction:
-    """Predict on the held-out requests; single requests are left out, since they are many."""
+    """Predict on the held-out requests; single ones are kept where they are few, for a range."""
     found = budgets.judge(parts.held_out.requests, plan, costs=costs, pack=pack)
-    return replace(found, by_request_ms=())
+    return found if found.latency.tail_ms is None else replace(found, by_request_ms=())

@@ -1,20 +1,20 @@
 """Write a plan, and show it: each budget with its reason, then what it is predicted to give."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 
 from encgraph import codec, sizes, tabular
 from encgraph import traffic as traffics
 from encgraph.budgets import Prediction
-from encgraph.cli import beyond, glossary, listing, output, planning
+from encgraph.cli import beyond, expecting, flagging, glossary, listing, output, planning
 from encgraph.cli.idle import Idle
-from encgraph.cli.planning import FlagsOf, Planned, WantedPlan
+from encgraph.cli.planning import Planned, WantedPlan
 from encgraph.costs import MODEL_WITHIN
 from encgraph.errors import require
-from encgraph.export import VllmFlags
 from encgraph.report.text import plural
-from encgraph.results import Latency, Memory
+from encgraph.results import Latency
 from encgraph.traffic import Traffic
 
 _COLUMNS = ("predicted, ms", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
@@ -23,8 +23,8 @@ _COLUMNS = ("predicted, ms", "mean", "p50", "p99", "worst", "padding", "replayed
 PLAN_IDLE: tuple[Idle[WantedPlan], ...] = (
     Idle(
         option="--engine-version",
-        when=lambda wanted: wanted.export != "vllm",
-        why="without --export vllm, whose flags it is for",
+        when=lambda wanted: wanted.export != "vllm" and not (wanted.for_vllm and wanted.as_json),
+        why="without --export vllm, or --for vllm --json, whose flags it is for",
         cure="add --export vllm, or leave it out",
     ),
     Idle(
@@ -36,15 +36,16 @@ PLAN_IDLE: tuple[Idle[WantedPlan], ...] = (
 """What may be asked of `plan` to no effect."""
 
 
-def show(wanted: WantedPlan, *, as_json: bool) -> None:
+def show(wanted: WantedPlan) -> None:
     """Plan, write what was asked for, and print the rest.
 
     Raises:
         ValueError: If two forms are asked for on one stdout, or the file holds something else.
     """
     require(
-        not as_json or wanted.export is None,
-        f"--json and --export both write on stdout, got --export {wanted.export}; give one of them",
+        not wanted.as_json or wanted.export is None,
+        f"--json and --export both write on stdout, got --export {wanted.export}; give one of them: "
+        "--for vllm --json has the flags too",
     )
     size = sizes.named(wanted.encoder)
     if wanted.plan_file is not None:
@@ -53,21 +54,42 @@ def show(wanted: WantedPlan, *, as_json: bool) -> None:
         wanted.source, size, count=wanted.count, seed=wanted.seed, progress=output.reading
     )
     made = planning.planned(wanted, traffic)
+    if wanted.has_flags(size):
+        made = flagging.with_flags(wanted, made, traffic)
     if wanted.plan_file is not None:
         output.write(wanted.plan_file, codec.dumps(made.plan) + "\n")
-    if as_json:
-        output.machine(made)
+    if wanted.as_json:
+        output.machine(_for_machines(made, traffic, wanted))
         return
     console = output.console(stderr=wanted.export is not None)
     _told(console, made, traffic, wanted)
     if wanted.plan_file is not None:
         console.print(f"written: {wanted.plan_file}")
+    _noted(console, _of_flags(made))
     if made.flags is not None:
-        for sentence in remarks_on_flags(made, made.flags):
-            console.print(f"note: {sentence}")
         output.line(made.flags.command_line)
     elif wanted.export == "json":
         output.line(codec.dumps(made.plan))
+
+
+def _for_machines(made: Planned, traffic: Traffic, wanted: WantedPlan) -> dict[str, Any]:
+    """What is printed for people, as values: predictions without p99 where the table has none."""
+    found: dict[str, Any] = codec.encode(made)
+    for name in ("prediction", "doubling", "eager"):
+        _without_single(found[name])
+    for prediction in (found["quick"] or {}).values():
+        _without_single(prediction)
+    notes = [*_assumed(made, traffic, wanted), *traffic.notes, *_of_verdict(made), *_of_flags(made)]
+    return {**found, "skipped": codec.encode(traffic.skipped), "notes": notes}
+
+
+def _without_single(prediction: dict[str, Any] | None) -> None:
+    """Take single requests out of an encoded prediction, and the p99 of too few."""
+    if prediction is None:
+        return
+    del prediction["by_request_ms"]
+    latency = prediction["latency"]
+    latency["p99_ms"] = codec.decode(Latency, latency).tail_ms
 
 
 def _told(console: Console, made: Planned, traffic: Traffic, wanted: WantedPlan) -> None:
@@ -81,18 +103,40 @@ def _told(console: Console, made: Planned, traffic: Traffic, wanted: WantedPlan)
     _predictions(console, made)
     console.print()
     console.print(f"costs: {made.costs}")
-    if not made.recorded:
-        console.print(
-            "note: modelled times rank plans; what 19 encoders were measured to take on an H200 was up to "
-            f"{MODEL_WITHIN:g} times less or more"
-        )
     console.print(f"traffic: {made.parts}")
-    for sentence in beyond.told(wanted, traffic, made):
-        console.print(f"note: {sentence}")
-    console.print("note: each request is taken to be encoded alone; an engine may join several")
+    _noted(console, _assumed(made, traffic, wanted))
     listing.remarks(console, traffic)
-    for sentence in [*expected(made), *slower(made)]:
+    for sentence in expecting.expected(made):
         console.print(sentence)
+    _noted(console, _of_verdict(made))
+
+
+def _noted(console: Console, sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        console.print(f"note: {sentence}")
+
+
+def _assumed(made: Planned, traffic: Traffic, wanted: WantedPlan) -> list[str]:
+    """What predictions take for granted, and which requests no budget holds, a sentence each."""
+    modelled = (
+        "modelled times rank plans; what 19 encoders were measured to take on an H200 was up to "
+        f"{MODEL_WITHIN:g} times less or more"
+    )
+    lacking = f"vLLM has no encoder graphs for {made.plan.encoder!r}, so that there are no flags"
+    return [
+        *([] if made.recorded else [modelled]),
+        *([lacking] if wanted.for_vllm and made.doubling is None else []),
+        *beyond.told(wanted, traffic, made),
+        "each request is taken to be encoded alone; an engine may join several",
+    ]
+
+
+def _of_verdict(made: Planned) -> list[str]:
+    return [*expecting.of_few(made), *expecting.slower(made)]
+
+
+def _of_flags(made: Planned) -> list[str]:
+    return flagging.remarks_on_flags(made, made.flags) if made.flags else []
 
 
 def _budgets(console: Console, made: Planned) -> None:
@@ -119,18 +163,22 @@ def _reasons(made: Planned) -> list[str]:
 
 
 def _predictions(console: Console, made: Planned) -> None:
+    """The table; bodies are named where not all rows are of the same."""
+    body = "" if made.body == "plain" else f"{made.body} block"
+    mine = "fitted on a part" if made.is_refitted else "this plan"
+    theirs = "vLLM's defaults (doubling" + (", plain block)" if body else ")")
+    quick = "graphs off, quick host" + (f" ({body})" if body else "")
     rows = [
-        _row("fitted on a part" if made.is_refitted else "this plan", made.prediction),
-        *([_row("vLLM's defaults (doubling)", made.doubling)] if made.doubling else []),
-        _row("graphs off (eager)", made.eager),
-        *([_row("graphs off, quick host", made.quick.eager)] if made.quick else []),
+        _row(f"{mine} ({body})" if body else mine, made.prediction),
+        *([_row(theirs, made.doubling)] if made.doubling else []),
+        _row(f"graphs off (eager, {body})" if body else "graphs off (eager)", made.eager),
+        *([_row(quick, made.quick.eager)] if made.quick else []),
     ]
     console.print(output.table(_COLUMNS, rows))
     glossary.footnote(console, "padding", "replayed", *(["quick host"] if made.quick else []))
     if made.is_refitted:
-        console.print(
-            f"memory of the budgets listed above, fitted on all requests: {_mib(made.memory)}"
-        )
+        taken = tabular.mib(made.memory.total_bytes)
+        console.print(f"memory of the budgets listed above, fitted on all requests: {taken}")
     glossary.tail(console, made.prediction.latency.tail_note)
 
 
@@ -144,87 +192,5 @@ def _row(name: str, prediction: Prediction) -> tuple[str, ...]:
         f"{latency.worst_ms:.2f}",
         f"{prediction.padding_ratio:.0%}",
         f"{prediction.replay_rate:.0%}",
-        _mib(prediction.memory),
+        tabular.mib(prediction.memory.total_bytes),
     )
-
-
-def _mib(memory: Memory) -> str:
-    return f"{memory.total_bytes / tabular.MIB:,.0f} MiB"
-
-
-MADE_BY_FLAGS: Mapping[FlagsOf, str] = {
-    "defaults": "the flags turn graphs on with vLLM's default budgets",
-    "off": "the flags leave graphs off",
-}
-
-
-def remarks_on_flags(made: Planned, flags: VllmFlags) -> list[str]:
-    """What somebody should know who hands the flags to vLLM, a sentence each."""
-    said = []
-    theirs = made.doubling or made.eager
-    if made.flags_of != "plan":
-        rival = made.eager if made.flags_of == "off" else theirs
-        said.append(
-            f"{MADE_BY_FLAGS[made.flags_of]}, not the plan's: on held-out requests those are "
-            f"predicted to take a mean of {rival.latency.mean_ms:.3f} ms, the plan "
-            f"{made.prediction.latency.mean_ms:.3f} ms"
-        )
-    elif made.plan.graphs and made.prediction.latency.mean_ms > theirs.latency.mean_ms:
-        said.append(
-            "the flags are predicted to be slower than vLLM's defaults, which are over the limits "
-            f"asked for: a mean of {made.prediction.latency.mean_ms:.3f} ms against "
-            f"{theirs.latency.mean_ms:.3f} ms"
-        )
-    taken = {"plan": made.memory, "defaults": theirs.memory, "off": made.eager.memory}
-    said.append(f"the graphs of the flags are predicted to take {_mib(taken[made.flags_of])}")
-    return [*said, *([flags.assumed] if flags.assumed else [])]
-
-
-def expected(made: Planned) -> list[str]:
-    """What to expect against the defaults and against graphs off, a sentence each."""
-    under = "vLLM's packing" if made.engine == "vllm" else "encgraph's packing"
-    what = "budgets so fitted, on a part of the requests," if made.is_refitted else "this plan"
-    if made.plan.reasons == (planning.GRAPHS_OFF,):
-        return [f"expected: {planning.GRAPHS_OFF}; raise it to have budgets planned"]
-    if not made.plan.graphs:
-        return [f"expected: leave graphs off; no plan within the limits beats eager under {under}"]
-    mine = made.prediction.latency
-    others = [(made.eager.latency, "leaving graphs off")]
-    if made.doubling:
-        others.insert(0, (made.doubling.latency, "vLLM's defaults"))
-    said = [
-        f"expected under {under}: {what} against {name}: mean {_change(mine.mean_ms, other.mean_ms)}, "
-        f"{_tail(mine, other)}worst {_change(mine.worst_ms, other.worst_ms)}"
-        for other, name in others
-    ]
-    if made.quick:
-        change = _change(made.quick.plan.mean_ms, made.quick.eager.mean_ms)
-        said[-1] += f"; on a quick host mean {change}"
-    return said
-
-
-def _tail(mine: Latency, other: Latency) -> str:
-    return "" if mine.tail_ms is None else f"p99 {_change(mine.p99_ms, other.p99_ms)}, "
-
-
-def slower(made: Planned) -> list[str]:
-    """That a plan fitted to requests is slower on others than vLLM's defaults, and what to do."""
-    mine, theirs = made.prediction, made.doubling
-    if made.flags or not made.plan.graphs or made.method != "fitted" or theirs is None:
-        return []
-    if mine.latency.mean_ms <= theirs.latency.mean_ms:
-        return []
-    return [
-        "note: this plan is predicted to be slower than vLLM's defaults on requests that it was not "
-        "fitted on; more requests to fit on or fewer limits may help, or --method doubling"
-    ]
-
-
-def _change(mine: float, other: float) -> str:
-    """How many times faster, or slower.
-
-    >>> _change(1.0, 2.0), _change(2.0, 1.0)
-    ('2.00x as fast', '0.50x as fast (slower)')
-    """
-    factor = other / mine
-    return f"{factor:.2f}x as fast" + (" (slower)" if factor < 0.995 else "")

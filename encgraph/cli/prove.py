@@ -84,14 +84,26 @@ def check(
     ],
     backend: BackendName = None,
     body: BodyName = "plain",
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="A plan whose budgets are filled in one replay each as well, with as many items as "
+            "they hold; without one, no more than 8 small items share a replay.",
+        ),
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Check an encoder: can graphs hold it, which line stops them, is every answer right."""
     from encgraph import sizes
+    from encgraph.cli import running
 
     if ":" not in encoder:
-        sizes.named(encoder)  # a misspelt name is said before torch is loaded
+        size = sizes.named(encoder)  # a misspelt name is said before torch is loaded
+        if plan is not None:
+            running.load_plan(plan, size)
     else:
         require(
             body == "plain",
@@ -99,4 +111,4 @@ def check(
         )
     from encgraph.cli import checking
 
-    checking.show(encoder, backend, body=body, seed=seed, as_json=as_json)
+    checking.show(encoder, backend, body=body, plan_file=plan, seed=seed, as_json=as_json)

@@ -11,7 +11,7 @@ from encgraph.cli.idle import Idle
 from encgraph.cli.options import Backend
 from encgraph.errors import require
 from encgraph.records import Plan
-from encgraph.sizes import EncoderSize
+from encgraph.sizes import EncoderSize, TokenRule
 from encgraph.strategies import Strategy
 from encgraph.traffic import Traffic
 
@@ -101,13 +101,28 @@ def checked(wanted: WantedRun) -> ReadyRun:
 
 
 def load_plan(path: Path, size: EncoderSize) -> Plan:
-    """Read a plan for an encoder.
+    """Read a plan for an encoder of a published size.
 
     Raises:
         ValueError: If it is no plan, of a newer schema, for another encoder or useless for this one.
     """
     new = path.with_name("new-plan.json") if path.exists() else path
     make = f"make it with `encgraph plan SOURCE --encoder {size.name} -o {new}`"
+    return plan_for(path, size.name, size.rule, make=make)
+
+
+def plan_for(path: Path, encoder: str, rule: TokenRule, *, make: str) -> Plan:
+    """Read a plan for an encoder of a name and a rule.
+
+    Args:
+        path: Its file.
+        encoder: What it must be for.
+        rule: Which items are legal.
+        make: How such a file is made, for errors.
+
+    Raises:
+        ValueError: If it is no plan, of a newer schema, for another encoder or useless for this one.
+    """
     try:
         plan = codec.loads(Plan, path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -117,18 +132,18 @@ def load_plan(path: Path, size: EncoderSize) -> Plan:
     except ValueError as error:
         raise ValueError(f"plan {str(path)!r}: {error}; {make}") from error
     require(
-        plan.encoder == size.name,
-        f"plan {str(path)!r} is for encoder {plan.encoder!r}, got --encoder {size.name!r}; {make}",
+        plan.encoder == encoder,
+        f"plan {str(path)!r} is for encoder {plan.encoder!r}, got --encoder {encoder!r}; {make}",
     )
-    smallest = size.rule.min_tokens
+    smallest = rule.min_tokens
     low = [budget for budget in plan.token_budgets if budget < smallest]
     require(
         not low,
-        f"plan {str(path)!r} has budgets {low!r}, under the smallest item of {size.name!r}, "
+        f"plan {str(path)!r} has budgets {low!r}, under the smallest item of {encoder!r}, "
         f"{smallest} tokens; raise or drop them",
     )
     try:
-        sizes.check_plan(plan, size.rule)
+        sizes.check_plan(plan, rule)
     except ValueError as error:
         raise ValueError(f"plan {str(path)!r}: {error}; {make}") from error
     return plan

@@ -1,18 +1,17 @@
 """Whether a module keeps the items of a batch apart, and if it does not, why.
 
-It is run beside neighbours that would show a leak of any size. Where rows differ, what else than a
-neighbour may have made them is looked for before the module is said to mix items.
+Its first run is followed: what it reads of its input, writes to it or keeps of it. Then it is run
+beside neighbours that would show a leak of any size. Where rows differ, what else than a neighbour may
+have made them is looked for before the module is said to mix items.
 """
 
-import traceback
+import copy
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from encgraph.encoders import following
 from encgraph.encoders.fixed import RunSlots
 from encgraph.errors import require
 
@@ -24,11 +23,6 @@ ANOTHER_PLACE = 0.05
 is some percent apart."""
 SMALLEST = 1e-6
 """Distance that counts as none, for rows of zeros."""
-READS = frozenset(
-    {Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__}
-    | {torch.equal, Tensor.equal, torch.allclose, Tensor.allclose, torch.is_nonzero}
-)
-"""What makes a Python value of a tensor's contents."""
 
 
 @torch.no_grad()
@@ -39,40 +33,44 @@ def rows_alone(module: nn.Module, example: Tensor, rows: RunSlots) -> Sequence[T
     whatever their dtype; only beside none at all do they round otherwise.
 
     Args:
-        module: Run six times.
+        module: Run six times, and once a copy that shares its weights, where one can be made.
         example: One item.
         rows: Runs it on a batch.
 
     Raises:
-        ValueError: If they do, outputs are of another dtype than the weights, or every run changes
-            those; says why.
+        ValueError: If they do, outputs are of another dtype than the weights, every run changes those,
+            or the module reads its input's values, writes to it or keeps what it makes of it; says why.
     """
     weight = next(module.parameters(), example)
     one = example[None].to(weight.device, weight.dtype, copy=True)
     # Positive, since many modules take logarithms or roots.
     drawn = torch.rand(one.shape, generator=torch.Generator().manual_seed(0), device="cpu")
     noise = drawn.to(weight.device, weight.dtype)
-    alone, copies = rows(module, one), torch.cat((one, one, noise))
+    unused = _copied(module)
+    alone, copies = _first(module, one, rows), torch.cat((one, one, noise))
     _require_dtype(alone, weight.dtype)
     kept = _states(module)  # what the first run alone makes, such as a table, may stay
-    twice = rows(module, copies)
+    twice = _unwritten(module, copies, rows)
     calm = [made[::2] for made in twice]
     require(
         all(bool(made.isfinite().any()) for made in calm),
         "the rows of an example must be finite, but here they are not; give another example",
     )
 
-    def demand(holds: bool, batch: Tensor, what: str) -> None:
+    def demand(holds: bool, what: str) -> None:
         if not holds:
-            raise ValueError(_other_reason(module, rows, copies, batch) or MIXES.format(what=what))
+            raise ValueError(_other_reason(module, rows, copies) or MIXES.format(what=what))
 
+    fresh = _rows_of(unused, copies, rows)
+    if fresh is not None and not _alike(fresh, twice, least=ONE_SHAPE):
+        raise ValueError(_other_reason(module, rows, copies) or USED)
     for place in (0, 1):
         mine = [made[place : place + 1] for made in twice]
-        demand(_alike(mine, alone, least=ANOTHER_PLACE), one, "copies of itself")
+        demand(_alike(mine, alone, least=ANOTHER_PLACE), "copies of itself")
     for what, other in _neighbours(one, noise).items():
         batch = torch.cat((one, other, noise))  # it may leak either way
         ends = [made[::2] for made in rows(module, batch)]
-        demand(_alike(ends, calm, least=ONE_SHAPE), batch, what)
+        demand(_alike(ends, calm, least=ONE_SHAPE), what)
     require(not (said := _changed(module, kept)), said)
     return alone
 
@@ -92,52 +90,68 @@ MIXES = (
 )
 
 
-class _ReadValues(TorchFunctionMode):
-    """Keeps the Python values that are made of tensors, and where the last was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.values: list[str] = []
-        self.place = ""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if func in READS:
-            self.values.append(repr(made))
-            self.place = _place()
-        return made
+USED = (
+    "the module must answer as it would in its first run, but what that run left behind changes later "
+    "rows; make what it keeps before it is wrapped, such as in __init__"
+)
+KEEPS = (
+    "the module must not keep what it makes of its input, but a run leaves such a tensor on {name!r}, "
+    "by which other inputs may be answered; make it in each run, and return it if it is an output"
+)
 
 
-def _place() -> str:
-    """The line outside of torch that runs, as `file.py:3`."""
-    outside = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-    frames = [f for f in traceback.extract_stack() if not f.filename.startswith(outside)]
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+def _copied(module: nn.Module) -> nn.Module | None:
+    """A copy with the module's weights and buffers and attributes of its own; None if it has none."""
+    shared = [*module.parameters(), *module.buffers()]
+    try:
+        return copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
+    except Exception:  # of any kind: an attribute, such as a lock, decides
+        return None
 
 
-def _other_reason(module: nn.Module, rows: RunSlots, first: Tensor, second: Tensor) -> str:
-    """Why a module's rows differ between two batches, unless it is that it mixes their items."""
-    kept = _states(module)
-    runs, reads = [], []
-    for batch in (first, first, second):
-        given, read = batch.clone(), _ReadValues()
-        with read:
-            runs.append(rows(module, given))
-        reads.append(read)
-        if not _same(given, batch):
-            return "the module must leave its input as it is, but changes it in place; let it copy"
+def _rows_of(unused: nn.Module | None, batch: Tensor, rows: RunSlots) -> Sequence[Tensor] | None:
+    """Rows of a copy; None where there is none, it does not run, or it would have to be compiled."""
+    if unused is None:
+        return None
+    try:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            return rows(unused, batch)
+    except Exception:
+        return None
+
+
+def _first(module: nn.Module, one: Tensor, rows: RunSlots) -> Sequence[Tensor]:
+    """Rows of the first run, which is followed."""
+    given = one.clone()
+    with following.followed(given) as seen:
+        made = rows(module, given)
+    require(not seen.fault, seen.fault)
+    name = seen.kept(module)
+    require(not name, KEEPS.format(name=name))
+    return made
+
+
+def _unwritten(module: nn.Module, batch: Tensor, rows: RunSlots) -> Sequence[Tensor]:
+    """Rows of a batch, of which no kernel that torch does not know may change a value."""
+    made = rows(module, given := batch.clone())
+    require(
+        _same(given, batch),
+        "the module must leave its input as it is, but changes it in place; let it copy",
+    )
+    return made
+
+
+def _other_reason(module: nn.Module, rows: RunSlots, batch: Tensor) -> str:
+    """Why a module's rows may differ, unless it is that it mixes items."""
+    kept, runs = _states(module), []
+    for _ in range(2):
+        runs.append(rows(module, batch))
         if changed := _changed(module, kept):
             return changed
     if not _alike(runs[1], runs[0], least=ONE_SHAPE):
         return (
             "two runs on the same batch must give the same rows, but here they differ: the module "
             "draws random numbers or counts its runs; switch that off"
-        )
-    if reads[0].values != reads[2].values:
-        return (
-            "the module must not read values that depend on its input (`.item()`, or a branch on a "
-            f"tensor), but does at {reads[2].place}: a graph replays what those of another batch led "
-            "to; choose by tensors, such as torch.where"
         )
     return ""
 

@@ -111,7 +111,10 @@ class Encoder(Protocol):
 
     @property
     def module(self) -> torch.nn.Module:
-        """The module under study; its parameters and buffers are watched for rebinding."""
+        """The module under study; its parameters and buffers are watched for rebinding.
+
+        The next replay sees an edit in place of a parameter or a float buffer, or it is refused.
+        """
         ...
 
     def item_spec(self, value: Input) -> Item:

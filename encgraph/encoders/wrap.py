@@ -41,7 +41,9 @@ def fixed(
     modality: Modality = Modality.IMAGE,
     most: int = 1,
 ) -> Fixed:
-    """Make an encoder of a module; it is run six times to learn its output.
+    """Make an encoder of a module; it is run six times to learn its output, the first time watched.
+
+    What is watched is said in `following`; a compiled module runs as eager the first time.
 
     Args:
         module: In eval mode, on its device, called with a batch of items of one shape.
@@ -60,8 +62,9 @@ def fixed(
         TypeError: If the module or the example is none.
         ValueError: If module or example are of no dtype that graphs take, an output is of another
             than the weights or not batch first, outputs differ in rows, the example's are not finite,
-            a run changes weights or buffers, or an item's rows depend on more than the item: on the
-            others in its batch, on chance, on values read back from the device.
+            a run reads values of its input, changes it, weights or buffers, or leaves what it makes of
+            it on the module, or an item's rows depend on more than the item: on the others in its
+            batch, on chance, on what the first run left.
 
     >>> import torch
     >>> encoder = fixed(nn.Linear(3, 5).eval(), torch.zeros(3))

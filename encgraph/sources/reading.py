@@ -170,11 +170,10 @@ def from_chats(path: Path, size: EncoderSize, progress: ProgressBar) -> Found:
         ValueError: If a line is not a chat request.
     """
     gathered = _Gathered()
-    without = inline = 0
+    without = 0
     for chat in progress(chats.read(path)):
         place = f"{path}:{chat.line}"
         without += not chat.urls and not chats.SEEN_PARTS.intersection(chat.unread)
-        inline += sum(url.startswith("data:") for url in chat.urls)
         for url in chat.urls:
             gathered.add(str(chat.line), place, partial(_url, url, path.parent, size))
         for kind, count in Counter(chat.unread).items():
@@ -185,6 +184,8 @@ def from_chats(path: Path, size: EncoderSize, progress: ProgressBar) -> Found:
                 gathered.lack(str(chat.line), place, reason)
             else:
                 gathered.skipped.append(Skipped(path=place, reason=reason))
+    complete = [r for key, r in gathered.requests.items() if key not in gathered.incomplete]
+    inline = sum(not path for request in complete for path in request.paths)
     notes = {
         f"requests without images, left out: {without}": without,
         f"images in data URIs, for which no paths are kept: {inline}": inline,
