@@ -6,8 +6,8 @@ few and with many segments, half full, almost empty; eager on a ladder of loads.
 time limit, so what fixes the fit comes first: every load of the largest graph, which tells live loads
 from padding where both are large; every other graph full; eager of every size, the largest with many
 segments too. Without those there is no calibration: fewer leave more unknowns than points. Where even
-the largest eager run waited for its host, larger loads follow until one keeps the device busy: they are
-what falls back, and no graph's load says what they take. Outputs do not change: a replay's
+the largest eager run waited for its host, larger loads follow until one keeps the device busy, of up to
+eight times the largest graph's load: they are what falls back, and no graph's load says what they take. Outputs do not change: a replay's
 buffers are written anew, and each fill clears what the last one left.
 """
 
@@ -15,10 +15,12 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, cycle, islice, zip_longest
+
+import torch
 
 from encgraph import curves, meters, packing, rows, sizes
 from encgraph.costs import Costs
@@ -94,11 +96,17 @@ def calibrate(
         most_ms=1e3 * limit_s / (POINTS + 4 * len(made.graphs)),
     )
     jobs, points = _jobs(recording, made), list[Measurement]()
-    for job in chain(jobs.telling, _larger(recording, made, points), jobs.further):
+    larger = _larger(recording, made, points)
+    for job in chain(jobs.telling, larger, jobs.further):
         if time.perf_counter() >= until_s:
             break
-        with runner.turn():  # the jobs write into the slabs that replays of other threads use
-            points.append(job())
+        try:
+            with runner.turn():  # the jobs write into the slabs that replays of other threads use
+                points.append(job())
+        except torch.OutOfMemoryError:
+            if len(points) < len(jobs.telling):
+                raise
+            larger.close()
     _check(jobs, points, limit_s)
     costs = _fitted(recording, made, points)
     runner.pack_by(partial(packing.packer, costs=costs, rule="cheapest"))
@@ -198,7 +206,7 @@ def _ladder(recording: Recording, largest: Capacity) -> tuple[list[list[Input]],
     return few, _distinct([batch for batches in split for batch in batches[1:]])
 
 
-def _larger(recording: Recording, made: GraphSet, points: Sequence[Measurement]) -> Iterator[Job]:
+def _larger(recording: Recording, made: GraphSet, points: Sequence[Measurement]) -> Generator[Job]:
     """Eager runs beyond the largest graph, each twice the last, while the largest so far waits for the host."""
     rule, tokens = recording.size.rule, made.captured_plan.largest().tokens
     for _ in range(DOUBLINGS):

@@ -61,7 +61,7 @@ def test_larger_budgets_that_a_limit_keeps_out_are_slower_on_requests_held_out(
     sides = (1200, 300, 3500, 4000, 300, 700, 1200)
     plan = ("plan", table(tmp_path, *zip(sides, sides, strict=True)), "--encoder", "qwen3-vl-8b")
     said = " ".join(passes(*plan, "--largest", "2000").split())
-    why = "larger ones, kept out by --largest, are predicted to be slower on requests held out"
+    why = "without --largest larger ones would be planned, predicted slower on requests held out"
     assert BEYOND.split(said)[1].startswith(why)
 
 
@@ -73,8 +73,8 @@ MANY = [
 ]
 """Photos, the last four of them over 8,192 tokens."""
 VLLM_KEEPS_OUT = (
-    "larger ones, kept out by vLLM's own limit of 8,192 tokens (--largest), are predicted to be "
-    "slower on requests held out note:"
+    "without vLLM's own limit of 8,192 tokens (--largest) larger ones would be planned, "
+    "predicted slower on requests held out note:"
 )
 
 

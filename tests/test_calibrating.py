@@ -110,7 +110,7 @@ def test_eager_of_loads_that_no_graph_holds_is_measured_where_the_host_hides_it(
     for values in (of(64, 8), of(500), of(900, 2)):
         load = calibrating.load_of(values)
         assert load.patches > runner.plan.largest().patches
-        assert found.eager_ms(load) == pytest.approx(encoder.took_ms(load.patches), rel=0.15)
+        assert found.eager_ms(load) == pytest.approx(encoder.took_ms(load.patches), rel=0.3)
 
 
 def test_eager_that_the_device_binds_is_measured_no_further():

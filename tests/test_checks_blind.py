@@ -6,7 +6,7 @@ import torch
 from checks_examples import AnswersInAnotherOrder, Toy, make_inputs, subject_of
 from test_checks import said, with_runner
 
-from encgraph.checks import audit, conformance, edits, parity, reaching, running, stale
+from encgraph.checks import audit, conformance, edits, parity, reaching, running, stale, suite
 from encgraph.checks.subject import Subject
 from encgraph.encoders.protocol import EncoderOutput
 
@@ -80,12 +80,38 @@ def test_edited_buffers_are_counted_and_those_that_tell_nothing_named():
 
 def test_what_was_edited_is_put_back_when_something_fails():
     plain, overlapping = torch.ones(3), torch.ones(1).expand(3)
-    with pytest.raises(RuntimeError), edits._scaled({"plain": plain, "other": overlapping}):
-        pass
-    assert plain.tolist() == [1.0] * 3
+    for held in ({"a": plain, "b": overlapping}, {"a": overlapping, "b": plain}):
+        with pytest.raises(RuntimeError), edits._scaled(held):
+            pass
+        assert plain.tolist() == [1.0] * 3
     with pytest.raises(KeyError), edits._scaled({"plain": plain}):
         raise KeyError
     assert plain.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("tensor", "is_editable"),
+    [
+        (torch.ones(3, 4), True),
+        (torch.ones(3, 4).t(), True),
+        (torch.ones(4)[::2], True),
+        (torch.ones(()), True),
+        (torch.ones(1).expand(3), False),
+        (torch.ones(4).as_strided((3, 2), (1, 1)), False),
+        (torch.ones(3).to(torch.float8_e4m3fn), False),
+    ],
+)
+def test_only_what_can_be_scaled_in_place_is_edited(tensor, is_editable):
+    assert edits._is_editable(tensor) is is_editable
+
+
+def test_too_little_memory_is_no_fault_of_the_encoder():
+    def short():
+        raise torch.OutOfMemoryError("no room")
+
+    found = suite._Tried().run("parity", short)
+    assert found.passed is None
+    assert "too little memory" in found.detail[0]
 
 
 def test_items_that_mix_beyond_eight_fail_with_a_plan_of_more():

@@ -266,7 +266,8 @@ def test_device_memory_taken_apart():
     tensors, idle = ((theirs[n] - ours[n]) / 2**20 for n in ("tensors_bytes", "idle_bytes"))
     held = [one["device_bytes"] - one["idle_bytes"] for one in (ours, theirs)]
     said = DESIGN.replace("\n", " ")
-    assert f"{tensors:.0f} MiB more of tensors, and {idle:.0f} MiB of blocks" in said
+    assert f"{tensors:.0f} MiB more of tensors, and {idle:.0f} MiB more of blocks" in said
     assert (
-        f"Without those idle blocks the two are {100 * (1 - held[0] / held[1]):.1f} % apart" in said
+        f"Without the idle blocks of both the two are {100 * (1 - held[0] / held[1]):.1f} % apart"
+        in said
     )

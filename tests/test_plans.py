@@ -107,9 +107,15 @@ def test_json_for_vllm_has_the_flags_and_the_budgets_that_are_exported(tmp_path:
     exported = invoke("plan", source, *FOR_VLLM, "--export", "vllm").stdout
     value = json.loads(exported.strip().partition(" ")[2].strip("'"))
     assert found["flags"]["config"] == value
-    assert (found["flags_of"], found["is_refitted"]) == ("plan", True)
-    budgets = [graph["tokens"] for graph in found["plan"]["graphs"]]
-    assert budgets == value["encoder_cudagraph_token_budgets"]
+    assert found["flags_of"] == "plan"
+    judged, budgets = (
+        [graph["tokens"] for graph in made["plan"]["graphs"]] for made in (found, found["exported"])
+    )
+    assert budgets == value["encoder_cudagraph_token_budgets"] != judged
+    plain, as_json = tmp_path / "plain.json", tmp_path / "json.json"
+    passes("plan", source, *FOR_VLLM, "-o", plain)
+    read_json("plan", source, *FOR_VLLM, "-o", as_json)
+    assert plain.read_bytes() == as_json.read_bytes()
     old = read_json("plan", source, *FOR_VLLM, "--engine-version", "0.19")
     assert "encoder_cudagraph_max_images_per_batch" in old["flags"]["config"]
     assert read_json("plan", source, *LARGE)["flags"] is None

@@ -135,7 +135,7 @@ def test_the_reference_system_agrees_with_its_manager_as_far_as_said():
 def test_the_memory_between_the_two_is_taken_apart_as_said():
     ours, theirs = (m.numbers for m in store.load("h200", "vllm-memory"))
     between, idle = ((theirs[name] - ours[name]) / 2**20 for name in ("device_bytes", "idle_bytes"))
-    assert f"are {between:.0f} MiB apart, of which {idle:.0f} are blocks" in README
+    assert f"are {between:.0f} MiB apart; {idle:.0f} of these are idle blocks" in README
 
 
 def test_the_ladder_is_that_on_record():

@@ -121,7 +121,16 @@ def asks_for_its_shape(self, x):
     return 1 if len(x.shape) == 4 and x.numel() and x.dtype.is_floating_point else None
 
 
+def made_of_several(self, x):
+    """Operators that reach a mode whole in inference mode."""
+    if self.kept is None:
+        self.kept = torch.arange(4).type_as(x)
+    assert x.repeat_interleave(2, 1).shape[1] == 2 * self.kept.expand_as(x).shape[1]
+    return
+
+
 HARMLESS = [
+    made_of_several,
     table,
     table_of_a_size,
     registered_table,
@@ -202,6 +211,18 @@ def test_what_reads_its_input_is_refused_with_the_line_whatever_the_example(faul
     said = refused(READING[fault], example)
     assert "must not read values that depend on its input" in said
     assert f"a shape that contents decide), but does at test_wrap_kept.py:{line}: " in said
+
+
+@pytest.mark.parametrize("first", HARMLESS)
+def test_what_is_harmless_is_taken_in_inference_mode_too(first):
+    with torch.inference_mode():
+        wrap.fixed(Cell(first).eval(), torch.zeros(3, 4, 4))
+
+
+@pytest.mark.parametrize("fault", READING)
+def test_what_reads_its_input_is_refused_in_inference_mode_too(fault):
+    with torch.inference_mode():
+        assert "must not read values" in refused(READING[fault], torch.zeros(3, 4, 4))
 
 
 def test_a_read_whose_refusal_the_module_catches_is_refused():

@@ -4,10 +4,9 @@ Every edit is undone from a kept copy, also where something fails in between.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from encgraph.checks import checked
 from encgraph.checks.checked import Checked
@@ -30,16 +29,23 @@ def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
     why = _unjudged(subject, runner, batch)
     if why:
         return checked.not_run("edited_weight", why)
-    weights, buffers = dict(module.named_parameters()), _float_buffers(module)
+    weights, buffers = (
+        {name: tensor for name, tensor in named if _is_float(tensor)}
+        for named in (module.named_parameters(), module.named_buffers())
+    )
+    plain = subject.encoder.stock().eager(batch)
+
+    def changes_stock(held: Mapping[str, Tensor]) -> bool:
+        with _scaled(held):
+            return not equal(subject.encoder.stock().eager(batch), plain)
+
+    edited = {name: weight for name, weight in weights.items() if _is_editable(weight)}
     judged = {
         name: buffer
         for name, buffer in buffers.items()
-        if not _overlaps(buffer) and _changes_stock(subject, batch, {name: buffer})
+        if _is_editable(buffer) and changes_stock({name: buffer})
     }
-    groups: dict[str, Mapping[str, Tensor]] = {
-        "weight": weights if _changes_stock(subject, batch, weights) else {},
-        "buffer": judged,
-    }
+    groups = {"weight": edited if changes_stock(edited) else {}, "buffer": judged}
     if not any(groups.values()):
         return checked.not_run(
             "edited_weight", "an edit of all weights changes no output of stock()"
@@ -58,29 +64,24 @@ def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
         f"an edit of {len(groups['weight'])} weights and {len(judged)} float buffers in place "
         + " or ".join(dict.fromkeys(done))
     )
-    if ignored := ", ".join(sorted(buffers.keys() - judged.keys())):
-        said += f"; not judged, since no output of stock() changes: buffer {ignored}"
+    said += _unjudged_ones("it cannot be scaled in place: weight", weights, edited)
+    said += _unjudged_ones("no output of stock() changes: buffer", buffers, judged)
     return checked.of("edited_weight", problems, said=said, figures=figures)
 
 
-def _float_buffers(module: nn.Module) -> dict[str, Tensor]:
-    return {
-        name: tensor
-        for name, tensor in module.named_buffers()
-        if tensor.is_floating_point() or tensor.is_complex()
-    }
+def _unjudged_ones(why: str, found: Mapping[str, Tensor], judged: Mapping[str, Tensor]) -> str:
+    names = ", ".join(sorted(found.keys() - judged.keys()))
+    return f"; not judged, since {why} {names}" if names else ""
 
 
-def _overlaps(tensor: Tensor) -> bool:
-    """Whether one value lies in several places of a tensor, as `expand` makes it: not to be written."""
-    return any(step == 0 and n > 1 for step, n in zip(tensor.stride(), tensor.shape, strict=True))
+def _is_float(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _changes_stock(subject: Subject, batch: Sequence[Input], held: Mapping[str, Tensor]) -> bool:
-    """Whether an edit of all of these at once changes an answer of the untouched forward."""
-    plain = subject.encoder.stock().eager(batch)
-    with _scaled(held):
-        return not equal(subject.encoder.stock().eager(batch), plain)
+def _is_editable(tensor: Tensor) -> bool:
+    """Whether values can be scaled in place: no eighth of a word, and none that lies in several places."""
+    spread = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.element_size() > 1 and spread + 1 >= tensor.numel()
 
 
 def _edited(
@@ -130,15 +131,12 @@ def _seen(
 def _scaled(held: Mapping[str, Tensor]) -> Iterator[None]:
     """Other values in place: scaled ones, and where all are zero, others than zero."""
     kept = {name: tensor.detach().clone() for name, tensor in held.items()}
-    try:
-        with torch.no_grad():
-            for tensor in held.values():
-                tensor.mul_(FACTOR) if bool(tensor.any()) else tensor.fill_(FACTOR - 1)
+    with ExitStack() as put_back:
+        for name, tensor in held.items():
+            values = tensor.detach()
+            put_back.callback(values.copy_, kept[name])
+            values.mul_(FACTOR) if bool(values.any()) else values.fill_(FACTOR - 1)
         yield
-    finally:
-        with torch.no_grad():
-            for name, tensor in held.items():
-                tensor.copy_(kept[name])
 
 
 def equal(mine: Sequence[EncoderOutput], others: Sequence[EncoderOutput]) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import linecache
+import os
 import sys
 import sysconfig
 import traceback
@@ -12,7 +13,7 @@ import torch
 
 from encgraph import errors
 
-TORCH = str(Path(torch.__file__).parent)
+TORCH = str(Path(torch.__file__).parent) + os.sep
 HERE = str(Path(__file__).parent)
 PROJECT = str(Path(errors.__file__).parent)
 NO_ADAPTERS = (PROJECT, str(Path(TORCH).parent), sysconfig.get_path("stdlib"))

@@ -18,6 +18,7 @@ from encgraph.checks import (
     ownership,
     places,
     poison,
+    reaching,
     running,
     stale,
 )
@@ -109,6 +110,8 @@ class _Tried:
         try:
             return check()
         except Exception as error:
+            if reaching.is_short_of_memory(error):
+                return checked.not_run(name, "there is too little memory for it here")
             return self.broke(name, error)
 
     def broke(self, name: str, error: Exception) -> Checked:

@@ -56,19 +56,6 @@ FACTORIES = {
     torch.scalar_tensor,
     torch.zeros,
 }
-OPERATORS = {
-    "aten::_local_scalar_dense",
-    "aten::_unique2",
-    "aten::bincount",
-    "aten::equal",
-    "aten::is_nonzero",
-    "aten::masked_select",
-    "aten::nonzero",
-    "aten::repeat_interleave",
-    "aten::unique_consecutive",
-    "aten::unique_dim",
-}
-"""Their output's shape, or a Python value, depends on contents."""
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 WAITS_ON_CPU_ONLY = {torch.nn.functional.one_hot}
 """Given the number of classes, these read contents on a CPU alone."""
@@ -187,7 +174,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name
-        if name in OPERATORS and kwargs.get("output_size") is None:
+        if name in following.SHAPED_BY_VALUES and kwargs.get("output_size") is None:
             self.seen.offend(name, f"{WAITS}: its result depends on contents")
         if name.startswith("aten::index") and _by_mask(args):
             self.seen.offend("indexing by a mask", f"{WAITS}: its result depends on contents")

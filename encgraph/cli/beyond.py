@@ -45,7 +45,9 @@ def why(wanted: WantedPlan, traffic: Traffic, made: Planned) -> str:
     slower = [options for options, tried in found.items() if tried == "slower"]
     if slower:
         limits = " and ".join(_limit(option, wanted) for option in slower[0])
-        return f"larger ones, kept out by {limits}, are predicted to be slower on requests held out"
+        return (
+            f"without {limits} larger ones would be planned, predicted slower on requests held out"
+        )
     if wanted.method == "fitted":
         return "no larger one is predicted to pay for the requests that budgets were fitted on"
     return f"no larger one was tried: --method {wanted.method} has none over what it was fitted on"

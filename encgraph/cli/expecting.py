@@ -45,8 +45,8 @@ def of_few(made: Planned) -> list[str]:
         return [f"{said}too few to say how far"]
     span = intervals.mean(each)
     return [
-        f"{said}the plan's mean is {span.value:.2f} ms ({span.low:.2f} to {span.high:.2f}); ranges hold "
-        f"{intervals.LEVEL:.0%} of other choices of as many such requests, under the same budgets"
+        f"{said}the plan's mean is {span.value:.2f} ms ({span.low:.2f} to {span.high:.2f}); ranges are "
+        f"{intervals.LEVEL:.0%} intervals over the choice of requests, under the same budgets"
     ]
 
 

@@ -53,13 +53,14 @@ def show(wanted: WantedPlan) -> None:
     traffic = traffics.read(
         wanted.source, size, count=wanted.count, seed=wanted.seed, progress=output.reading
     )
-    made = planning.planned(wanted, traffic)
+    made = judged = planning.planned(wanted, traffic)
     if wanted.has_flags(size):
-        made = flagging.with_flags(wanted, made, traffic)
+        made = flagging.with_flags(wanted, judged, traffic)
     if wanted.plan_file is not None:
-        output.write(wanted.plan_file, codec.dumps(made.plan) + "\n")
+        plan = judged.plan if wanted.as_json else made.plan
+        output.write(wanted.plan_file, codec.dumps(plan) + "\n")
     if wanted.as_json:
-        output.machine(_for_machines(made, traffic, wanted))
+        output.machine(_for_machines(judged, made, traffic, wanted))
         return
     console = output.console(stderr=wanted.export is not None)
     _told(console, made, traffic, wanted)
@@ -72,14 +73,24 @@ def show(wanted: WantedPlan) -> None:
         output.line(codec.dumps(made.plan))
 
 
-def _for_machines(made: Planned, traffic: Traffic, wanted: WantedPlan) -> dict[str, Any]:
-    """What is printed for people, as values: predictions without p99 where the table has none."""
-    found: dict[str, Any] = codec.encode(made)
+def _for_machines(
+    judged: Planned, made: Planned, traffic: Traffic, wanted: WantedPlan
+) -> dict[str, Any]:
+    """What is printed for people, as values: predictions without p99 where the table has none.
+
+    `plan` is the one that was judged; `exported` has that of the flags, which all requests made.
+    """
+    found: dict[str, Any] = codec.encode(judged)
+    if made.flags is not None:
+        exported = {"plan": made.plan, "memory": made.memory, "traffic": made.parts}
+        found |= {"flags": codec.encode(made.flags), "flags_of": made.flags_of}
+        found["exported"] = {name: codec.encode(value) for name, value in exported.items()}
     for name in ("prediction", "doubling", "eager"):
         _without_single(found[name])
     for prediction in (found["quick"] or {}).values():
         _without_single(prediction)
-    notes = [*_assumed(made, traffic, wanted), *traffic.notes, *_of_verdict(made), *_of_flags(made)]
+    notes = [*_assumed(judged, traffic, wanted), *traffic.notes, *_of_verdict(judged)]
+    notes += _of_flags(made)
     return {**found, "skipped": codec.encode(traffic.skipped), "notes": notes}
 
 

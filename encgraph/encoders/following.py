@@ -8,6 +8,7 @@ example takes, or a product with zeros, is found all the same. Two modes togethe
 import contextlib
 import inspect
 import itertools
+import os
 import traceback
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
@@ -56,7 +57,7 @@ DEEPEST = 4
 """How deep containers and objects on a module are looked into."""
 _TORCHS_OWN = frozenset(vars(nn.Module()))
 _NO_HOLDERS = (ModuleType, FunctionType, type, str, bytes)
-_HERE, _TORCH = (str(Path(each).parent) for each in (__file__, torch.__file__))
+_HERE, _TORCH = (str(Path(each).parent) + os.sep for each in (__file__, torch.__file__))
 _LAYERS = str(Path(nn.modules.__file__).parent)
 
 
@@ -141,13 +142,21 @@ def tensors_within(value: Any, *, seen: set[int], depth: int = DEEPEST) -> Itera
         return
     seen.add(id(value))
     if isinstance(value, Mapping):
-        inside: Collection[Any] = [*value.keys(), *value.values()]
+        inside: Collection[Any] = _entries(value)
     elif isinstance(value, list | tuple | set | frozenset | deque):
         inside = list(value)
     else:
         inside = attributes_of(value)
     for one in inside:
         yield from tensors_within(one, seen=seen, depth=depth - 1)
+
+
+def _entries(mapping: Mapping[Any, Any]) -> Collection[Any]:
+    """Keys and values; of one whose values fail to be made, its attributes."""
+    try:
+        return [*mapping.keys(), *mapping.values()]
+    except Exception:  # of any kind: the mapping is somebody's own
+        return attributes_of(mapping)
 
 
 def attributes_of(value: Any) -> Collection[Any]:
@@ -187,6 +196,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, schema = kwargs or {}, getattr(func, "_schema", None)
+        if torch.is_inference_mode_enabled() and isinstance(func, torch._ops.OpOverload):
+            with self:  # there operators of several others arrive whole
+                made = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
         written = [] if schema is None else _written(schema, args, kwargs)
         self.seen.require_unwritten(written)
         depends = self.seen.holds((args, kwargs))

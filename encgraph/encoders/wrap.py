@@ -43,7 +43,8 @@ def fixed(
 ) -> Fixed:
     """Make an encoder of a module; it is run six times to learn its output, the first time watched.
 
-    What is watched is said in `following`; a compiled module runs as eager the first time.
+    What is watched is said in `following`; a compiled module runs as eager the first time. Until it
+    returns, compiled calls of other threads run eager too, or raise where they would compile anew.
 
     Args:
         module: In eval mode, on its device, called with a batch of items of one shape.
