@@ -126,7 +126,6 @@ def made_of_several(self, x):
     if self.kept is None:
         self.kept = torch.arange(4).type_as(x)
     assert x.repeat_interleave(2, 1).shape[1] == 2 * self.kept.expand_as(x).shape[1]
-    return
 
 
 HARMLESS = [
