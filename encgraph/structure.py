@@ -23,7 +23,8 @@ from encgraph.errors import require
 
 _PLAIN = (bool, int, float, complex, str, torch.dtype, type(None))
 """Types of attributes that are remembered."""
-_TORCHS_OWN = frozenset(vars(nn.Module()))
+TORCHS_OWN = frozenset(vars(nn.Module()))
+"""Attributes that torch gives every module."""
 """Attributes that torch keeps of every module."""
 _DICTS = ("_modules", "_forward_pre_hooks", "_forward_hooks")
 """Where torch keeps children and hooks."""
@@ -151,7 +152,7 @@ def require_python(named: Mapping[str, nn.Module]) -> None:
 
 
 def _plain(state: Attributes) -> list[str]:
-    return [key for key, value in state.items() if key not in _TORCHS_OWN and _is_plain(value)]
+    return [key for key, value in state.items() if key not in TORCHS_OWN and _is_plain(value)]
 
 
 def _is_plain(value: object) -> bool:

@@ -72,7 +72,8 @@ def test_edited_buffers_are_counted_and_those_that_tell_nothing_named():
     assert found.passed
     assert found.detail[0] == (
         "an edit of 6 weights and 2 float buffers in place is seen by the next replay; not judged, "
-        "since no output of stock() changes: buffer repeated, unused"
+        "since it cannot be scaled in place: buffer repeated; not judged, since no output of stock() "
+        "changes: buffer unused"
     )
     after = encoder.module.state_dict()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())

@@ -39,12 +39,11 @@ def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
         with _scaled(held):
             return not equal(subject.encoder.stock().eager(batch), plain)
 
-    edited = {name: weight for name, weight in weights.items() if _is_editable(weight)}
-    judged = {
-        name: buffer
-        for name, buffer in buffers.items()
-        if _is_editable(buffer) and changes_stock({name: buffer})
-    }
+    edited, tried = (
+        {name: tensor for name, tensor in held.items() if _is_editable(tensor)}
+        for held in (weights, buffers)
+    )
+    judged = {name: buffer for name, buffer in tried.items() if changes_stock({name: buffer})}
     groups = {"weight": edited if changes_stock(edited) else {}, "buffer": judged}
     if not any(groups.values()):
         return checked.not_run(
@@ -65,7 +64,8 @@ def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
         + " or ".join(dict.fromkeys(done))
     )
     said += _unjudged_ones("it cannot be scaled in place: weight", weights, edited)
-    said += _unjudged_ones("no output of stock() changes: buffer", buffers, judged)
+    said += _unjudged_ones("it cannot be scaled in place: buffer", buffers, tried)
+    said += _unjudged_ones("no output of stock() changes: buffer", tried, judged)
     return checked.of("edited_weight", problems, said=said, figures=figures)
 
 
@@ -79,7 +79,7 @@ def _is_float(tensor: Tensor) -> bool:
 
 
 def _is_editable(tensor: Tensor) -> bool:
-    """Whether values can be scaled in place: no eighth of a word, and none that lies in several places."""
+    """Whether values can be scaled in place: not of 8 bits, and none that lies in several places."""
     spread = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.element_size() > 1 and spread + 1 >= tensor.numel()
 

@@ -57,8 +57,6 @@ FACTORIES = {
     torch.zeros,
 }
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
-WAITS_ON_CPU_ONLY = {torch.nn.functional.one_hot}
-"""Given the number of classes, these read contents on a CPU alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,7 @@ class _Functions(TorchFunctionMode):
             self.seen.offend(f"{name}()", METHODS[func])
         elif func in FACTORIES:
             self._factory(name, kwargs)
-        if func in WAITS_ON_CPU_ONLY and (len(args) > 1 or "num_classes" in kwargs):
+        if following.reads_on_cpu_alone(func, args, kwargs):
             self.seen.muted = True
             try:
                 return func(*args, **kwargs)

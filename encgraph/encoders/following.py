@@ -11,7 +11,7 @@ import itertools
 import os
 import traceback
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from encgraph import structure
 
 READS = frozenset(
     {Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
@@ -55,7 +57,6 @@ OF_SHAPE_ALONE = frozenset(
 """Operators that are given a tensor for its shape, dtype and device."""
 DEEPEST = 4
 """How deep containers and objects on a module are looked into."""
-_TORCHS_OWN = frozenset(vars(nn.Module()))
 _NO_HOLDERS = (ModuleType, FunctionType, type, str, bytes)
 _HERE, _TORCH = (str(Path(each).parent) + os.sep for each in (__file__, torch.__file__))
 _LAYERS = str(Path(nn.modules.__file__).parent)
@@ -106,7 +107,7 @@ class Followed:
     def kept(self, module: nn.Module) -> str:
         """The name of an attribute, of a module or its class, that holds such a tensor, or nothing."""
         for name, each in module.named_modules():
-            held = {k: v for k, v in vars(each).items() if k not in _TORCHS_OWN}
+            held = {k: v for k, v in vars(each).items() if k not in structure.TORCHS_OWN}
             classes = [vars(c) for c in type(each).__mro__ if c not in nn.Module.__mro__]
             for place in (held, each._parameters, each._buffers, *classes):
                 for attribute, value in list(place.items()):
@@ -125,6 +126,17 @@ def followed(given: Tensor) -> Iterator[Followed]:
     seen = Followed(given)
     with torch.compiler.set_stance("force_eager"), _Reads(seen), _Operators(seen):
         yield seen
+
+
+def reads_on_cpu_alone(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call reads contents on a CPU alone: `one_hot` that is given the number of classes.
+
+    >>> one_hot, labels = nn.functional.one_hot, torch.zeros(2, dtype=torch.int64)
+    >>> [reads_on_cpu_alone(one_hot, (labels, *classes), {}) for classes in ((), (-1,), (3,))]
+    [False, False, True]
+    """
+    counts = (*args[1:2], kwargs.get("num_classes", -1))
+    return func is nn.functional.one_hot and counts[0] != -1
 
 
 def tensors_within(value: Any, *, seen: set[int], depth: int = DEEPEST) -> Iterator[Tensor]:
@@ -176,9 +188,7 @@ class _Reads(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in READS and self.seen.holds((args, kwargs)):
             self.seen.refuse_read()
-        # Given the number of classes, it reads contents on a CPU alone.
-        counts = (*args[1:2], kwargs.get("num_classes", -1))
-        self.seen.muted = func is nn.functional.one_hot and counts[0] != -1
+        self.seen.muted = reads_on_cpu_alone(func, args, kwargs)
         try:
             return func(*args, **kwargs)
         finally:
