@@ -74,9 +74,6 @@ graphs, and how many times faster than the best eager forward {counts} typical i
 proven first, as the bench does. The graphs fit the items exactly: what padding costs depends on the plan, not
 on the encoder. An item of InternVL, Idefics3 or SmolVLM is one tile here.
 
-These rows are older than the checks are now: then `parity`, `full_budget` and `contagion` replayed small items one
-by one, and `poison` passed where it had shown nothing. The checks of today have not been run on a card.
-
 {measured}
 
 Not proven there: a row that says so; saved weights other than tiny ones; sizes that are not in the table.

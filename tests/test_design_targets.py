@@ -3,6 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -11,7 +12,7 @@ from encgraph import readings, store
 DESIGN = (Path(__file__).parents[1] / "DESIGN.md").read_text(encoding="utf-8")
 EAGER = ("eager", "eager_varlen", "eager_compiled", "eager_fused")
 OURS = ("encgraph", "ladder_compile", "encgraph_plain")
-FIRST, SECOND, RUNGS = "bench-servegen", "bench-servegen-second", "bench-ladder-servegen"
+FIRST, SECOND, RUNGS = "bench-servegen", "bench-servegen-slow-host", "bench-ladder-servegen"
 
 
 def row(begins):
@@ -52,13 +53,15 @@ def bytes_off(name, of=FIRST):
 
 
 def said_of(begins, say):
-    """A cell says of the first run, and after it of the second, what `say` makes of them."""
+    """A cell says of the first run, and after it of the slow host's, what `say` makes of them."""
     first, second = say(FIRST), say(SECOND)
-    assert row(begins) == f"{first}; second {second}"
+    assert row(begins) == f"{first}; slow host {second}"
 
 
 def test_means_over_means():
-    said_of("same kernels", lambda of: f"{mean('vllm_tuned', of) / mean('encgraph_plain', of):.2f}")
+    same, slow = (mean("vllm_tuned", of) / mean("encgraph_plain", of) for of in (FIRST, SECOND))
+    assert same < 1.1
+    assert row("same kernels") == f"{same:.4f}: missed by a hair; slow host {slow:.4f}"
     said_of("full: mean", lambda of: f"{mean('vllm', of) / mean('encgraph', of):.2f}")
     said_of(
         "mean over the arithmetic",
@@ -76,7 +79,7 @@ def test_p99_over_each_eager():
         f"{varlen[0]} over `eager_varlen`; {compiled[0]} over `eager_compiled`, "
         f"{fused[0]} over `eager_fused`: missed."
     )
-    assert said.endswith(f"; second {varlen[1]}, {compiled[1]}, {fused[1]}")
+    assert said.endswith(f"; slow host {varlen[1]}, {compiled[1]}, {fused[1]}")
 
 
 def small_requests(of):
@@ -92,7 +95,7 @@ def test_small_requests():
     (best, first), (same, second) = small_requests(FIRST), small_requests(SECOND)
     assert same == best
     assert row("requests up to 512") == (
-        f"{first[0]} over `{best}`, {first[1]} over `eager_varlen`; second {second[0]}, {second[1]}"
+        f"{first[0]} over `{best}`, {first[1]} over `eager_varlen`; slow host {second[0]}, {second[1]}"
     )
 
 
@@ -107,17 +110,13 @@ def over_best_eager(of):
 
 def test_the_worst_request():
     first, second = over_best_eager(FIRST), over_best_eager(SECOND)
-    *rest, (ratio, worst) = sorted(first, key=lambda one: one[0])
-    missed = [other for other, _ in rest if other > 1.02]
-    [(again, mine)] = [one for one in second if one[1].request == worst.request]
-    most = max(other for other, _ in second)
-    assert most <= 1.02
-    assert mine.load == worst.load
+    ratio, worst = max(first, key=lambda one: one[0])
+    slow = max(other for other, _ in second)
+    assert max(ratio, slow) <= 1.02
     assert row("worst request") == (
-        f"{ratio:.2f} over the best of four eager systems: missed. One request of {len(first)} "
-        f"({worst.load.items} items, {worst.load.tokens:,} tokens); {len(missed)} more lie between "
-        f"1.02 and {max(missed):.2f}, where both keep the card busy. Second: met, {most:.2f} at most, "
-        f"and that request takes {again:.2f}, in {mine.numbers['replays_count']:.0f} replays"
+        f"{ratio:.2f} over the best of four eager systems, request by request ({worst.load.items} "
+        f"items, {worst.load.tokens:,} tokens, in {worst.numbers['replays_count']:.0f} replays); "
+        f"slow host {slow:.2f}"
     )
 
 
@@ -131,7 +130,7 @@ def test_exact_graphs_of_the_same_kernels():
     ]
     [first] = set(over[0])
     names = ", ".join(f"`{name}`" for name in OURS)
-    assert row("mean over the exact") == f"{first} each for {names}; second {', '.join(over[1])}"
+    assert row("mean over the exact") == f"{first} each for {names}; slow host {', '.join(over[1])}"
 
 
 def test_bytes_and_what_was_predicted_of_them():
@@ -140,8 +139,8 @@ def test_bytes_and_what_was_predicted_of_them():
     names = ("encgraph", "ladder_compile", "vllm", "vllm_tuned", "encgraph_plain")
     below = ", ".join(f"{bytes_off(name)} for `{name}`" for name in names)
     said = row("predicted bytes")
-    assert said.startswith(f"below by {below}: missed by a hair")
-    assert f"second, at most {max((bytes_off(n, SECOND) for n in names), key=percent)})" in said
+    assert said.startswith(f"below by {below}; slow host the same. Missed by two rungs")
+    assert [bytes_off(name, SECOND) for name in names] == [bytes_off(name) for name in names]
     missed = [bytes_off(f"ladder_{rung}", RUNGS) for rung in ("slabs", "caps")]
     assert said.endswith(f": {missed[0].removesuffix(' %')} and {missed[1]}")
     rungs = [bytes_off(name, RUNGS) for name in whole(RUNGS)]
@@ -158,7 +157,7 @@ def test_predicted_means():
     first, second = ([furthest("mean", names, of) for names in groups] for of in (FIRST, SECOND))
     assert said.startswith(
         f"within {first[0]} for `encgraph` and `encgraph_plain`, {first[1]} for `ladder_compile`, "
-        f"{first[2]} for `vllm` and `vllm_tuned`; second {percent(second[0])}, {percent(second[1])} "
+        f"{first[2]} for `vllm` and `vllm_tuned`; slow host {percent(second[0])}, {percent(second[1])} "
         f"and {second[2]}, where the last two took "
     )
     [took] = {f"{numbers(name, SECOND)['before_launch_us'] / 1e3:.1f}" for name in groups[2]}
@@ -189,9 +188,9 @@ def test_host_time_and_capture_are_those_on_record():
     rungs = [numbers(name, RUNGS)["before_launch_us"] for name in ours]
     theirs = [numbers(*of)["before_launch_us"] for of in VLLM]
     assert row("host time") == (
-        f"{first:.0f} us; second {second:.0f}, missed. The host decides: in the ladder's run five rungs "
+        f"{first:.0f} us; slow host {second:.0f}, missed. The host decides: in the ladder's run five rungs "
         f"that do the same there took {min(rungs):.0f} to {max(rungs):.0f} us, and `vllm` took "
-        f"{theirs[0]:.0f} us in the first run, {theirs[1]:,.0f} in the others"
+        f"{theirs[0]:,.0f} us in the first run, {theirs[1]:,.0f} in the others"
     )
     assert f"{theirs[1]:.0f}" == f"{theirs[2]:.0f}"
     plain, fused = (numbers(name)["capture_s"] for name in ("encgraph_plain", "encgraph"))
@@ -235,13 +234,13 @@ def test_mixed_requests_and_what_was_predicted_for_them():
         assert f"{text} {100 * worst:.1f} %" in said
 
 
-def test_large_requests_were_replayed_as_said():
-    large = {
-        name: [m for m in readings.requests(lines(of))[name] if m.load.tokens > 2048]
-        for name, of in (("encgraph_plain", SECOND), ("ladder_attention", RUNGS))
-    }
-    assert not any(m.numbers["eager_runs_count"] for m in large["encgraph_plain"])
-    assert not any(m.numbers["replays_count"] for m in large["ladder_attention"])
+def large(name, of=FIRST):
+    return [m for m in readings.requests(lines(of))[name] if m.load.tokens > 2048]
+
+
+def test_large_requests_ran_as_said():
+    slow = large("encgraph_plain", SECOND)
+    assert not any(m.numbers["eager_runs_count"] for m in slow)
     found = {
         r.strategy: r.latency.mean_ms
         for r in readings.regimes(lines(SECOND))
@@ -250,8 +249,14 @@ def test_large_requests_were_replayed_as_said():
     lost = found["encgraph_plain"] / found["eager_varlen"] - 1
     said = DESIGN.replace("\n", " ")
     assert f"`encgraph_plain` lost {100 * lost:.0f} % to `eager_varlen` over 2,048 tokens" in said
-    assert f"it replayed all {len(large['encgraph_plain'])} requests" in said
-    assert f"`ladder_attention` runs all {len(large['ladder_attention'])} eager" in said
+    assert f"it replayed all {len(slow)} requests" in said
+    mine, eager = large("encgraph_plain"), large("eager_varlen")
+    assert not any(m.numbers["replays_count"] for m in mine)
+    took = [fmean(m.latency.p50_ms for m in which) for which in (mine, eager)]
+    assert (
+        f"`encgraph_plain` runs all {len(mine)} eager, and takes {took[0]:.1f} ms in their mean, "
+        f"`eager_varlen` {took[1]:.1f}"
+    ) in said
 
 
 def test_device_memory_beside_the_manager_of_vllm():
