@@ -61,7 +61,17 @@ def said_of(begins, say):
 def test_means_over_means():
     same, slow = (mean("vllm_tuned", of) / mean("encgraph_plain", of) for of in (FIRST, SECOND))
     assert same < 1.1
-    assert row("same kernels") == f"{same:.4f}: missed by a hair; slow host {slow:.4f}"
+    tuned, plain = numbers("vllm_tuned"), numbers("encgraph_plain")
+    assert tuned["exact_sample_count"] == plain["exact_sample_count"]
+    given, most = (
+        tuned["exact_sample_ms"] / plain[ms] for ms in ("exact_sample_ms", "exact_floor_ms")
+    )
+    assert most < 1.25
+    assert row("same kernels") == (
+        f"{same:.4f}: missed by a hair; slow host {slow:.4f}. Of {plain['exact_sample_count']:.0f} "
+        f"requests an exact graph each was timed too: `encgraph_plain` gives {given:.2f}, and graphs "
+        f"without any padding would give {most:.2f}, so the goal lies beyond these kernels"
+    )
     said_of("full: mean", lambda of: f"{mean('vllm', of) / mean('encgraph', of):.2f}")
     said_of(
         "mean over the arithmetic",
