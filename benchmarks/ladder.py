@@ -105,7 +105,7 @@ def main() -> None:
         except Interrupted as stopped:
             kept(stopped.measured, given.out)
             sys.exit("interrupted")
-        kept(lines, given.out)
+        kept([replace(line, traffic=measured.name) for line in lines], given.out)
 
 
 def kept(lines: Sequence[Measurement], out: Path) -> None:

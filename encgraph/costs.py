@@ -54,7 +54,7 @@ class Curve:
     patches: tuple[int, ...]
     """Strictly increasing."""
     ms: tuple[float, ...]
-    """One for each number of patches."""
+    """One for each number of patches, none below the one before."""
 
     def __post_init__(self) -> None:
         """Refuse points that are no curve."""
@@ -67,6 +67,10 @@ class Curve:
         require(
             all(low < high for low, high in pairwise(patches)),
             f"patches of a curve must be strictly increasing, got {patches!r}",
+        )
+        require(
+            all(low <= high for low, high in pairwise(ms)),
+            f"times of a curve must not fall as patches grow, got {ms!r}",
         )
 
     def at(self, patches: float) -> float:

@@ -52,13 +52,31 @@ def _rank(name: str) -> int:
 
 
 def summaries(lines: Sequence[Measurement]) -> Mapping[str, Measurement]:
-    """The line of each strategy that speaks of all requests, in the order of `ordered`."""
-    found = {m.strategy: m for m in lines if m.request is None and "repeats_count" in m.numbers}
+    """The line of each strategy that speaks of all requests, in the order of `ordered`.
+
+    Raises:
+        ValueError: If the lines are of more than one run.
+    """
+    whole = [m for m in lines if m.request is None and "repeats_count" in m.numbers]
+    found = {m.strategy: m for m in whole}
+    _require_one_run(len(whole) == len(found))
     return {name: found[name] for name in ordered(found)}
 
 
+def _require_one_run(is_one: bool) -> None:
+    require(
+        is_one,
+        "measurements must be of one run, got lines of several; their times were not interleaved, "
+        "so read each by itself",
+    )
+
+
 def regimes(lines: Sequence[Measurement]) -> tuple[RegimeLatency, ...]:
-    """Latency by strategy and size regime, strategies in the order of `ordered`."""
+    """Latency by strategy and size regime, strategies in the order of `ordered`.
+
+    Raises:
+        ValueError: If the lines are of more than one run.
+    """
     found = [
         RegimeLatency(
             strategy=m.strategy,
@@ -69,16 +87,22 @@ def regimes(lines: Sequence[Measurement]) -> tuple[RegimeLatency, ...]:
         for m in lines
         if m.latency is not None and "over_tokens" in m.numbers
     ]
+    _require_one_run(len(found) == len({(f.strategy, f.over_tokens) for f in found}))
     rank = {name: place for place, name in enumerate(ordered(f.strategy for f in found))}
     return tuple(sorted(found, key=lambda f: (rank[f.strategy], f.over_tokens)))
 
 
 def requests(lines: Sequence[Measurement]) -> Mapping[str, tuple[Measurement, ...]]:
-    """Each strategy's requests, in their order."""
+    """Each strategy's requests, in their order.
+
+    Raises:
+        ValueError: If the lines are of more than one run.
+    """
     found: dict[str, list[Measurement]] = {}
     for m in lines:
         if m.request is not None and m.latency is not None and m.load is not None:
             found.setdefault(m.strategy, []).append(m)
+    _require_one_run(all(len(ms) == len({m.request for m in ms}) for ms in found.values()))
     return {n: tuple(sorted(found[n], key=lambda m: m.request or 0)) for n in ordered(found)}
 
 
@@ -109,7 +133,9 @@ def _mean_ms(measurement: Measurement) -> float:
 
 
 def source(lines: Sequence[Measurement]) -> str:
-    """Where measurements come from, in one sentence: encoders, card, versions, dates, sample counts.
+    """Where measurements come from, in one sentence: encoders, card, versions, dates, commit, counts.
+
+    The commit is there where all are of one; a plus after it says that not all was committed.
 
     Raises:
         ValueError: If there are none.
@@ -121,6 +147,8 @@ def source(lines: Sequence[Measurement]) -> str:
     parts = [where.gpu or where.cpu]
     parts += [f"driver {where.driver}"] if where.driver else []
     parts += [f"torch {where.torch}", where.dtype, _between(days)]
+    commits = {m.environment.commit for m in lines}
+    parts += [f"commit {where.commit}"] if commits == {where.commit} and where.commit else []
     return f"{named} on {', '.join(parts)}; {_counts(lines)}"
 
 
@@ -134,7 +162,8 @@ def _counts(lines: Sequence[Measurement]) -> str:
         line = next(iter(whole.values()))
         count = line.latency.samples if line.latency else 0
         repeats = int(line.numbers["repeats_count"])
-        return f"{count} requests of {line.traffic}, each the median of {repeats}, interleaved"
+        of = f" of {line.traffic}" if line.traffic else ""
+        return f"{count} requests{of}, each the median of {repeats}, interleaved"
     samples = [m.latency.samples for m in lines if m.latency]
     if not samples:
         return f"{len(lines)} captures"

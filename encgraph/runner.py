@@ -85,6 +85,10 @@ class EncoderRunner(Showing):
             raise TypeError(f"plan must be a Plan, got {type(self.plan).__name__}")
         if not callable(self.packer):
             raise TypeError(f"packer must make the packer of a plan, got {self.packer!r:.40}")
+        if not callable(self.observe):
+            raise TypeError(
+                f"observe must take a step, got {self.observe!r:.40}; graphs.unobserved looks at none"
+            )
         capturing.check_names(backend=self.backend, slabs=self.slabs)
         if self.ownership not in OWNERSHIPS:
             raise ValueError(f"ownership must be one of {[*OWNERSHIPS]}, got {self.ownership!r}")

@@ -214,6 +214,7 @@ def strategies(lines: Sequence[Measurement]) -> Shown:
         held = tabular.mib(m.memory.total_bytes) if m.memory else ""
         rows.append((name, m.attention, *(tabular.ms(t) for t in times), *shares, held))
     columns = ("", "attention", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
+    note = "; ".join(filter(None, (readings.source(lines), note))) if rows else ""
     return Shown(title="Wall time of a request", columns=columns, rows=tuple(rows), note=note)
 
 

@@ -3,6 +3,7 @@
 A strategy chooses among pieces that exist; it holds no code. The names are those of `bench`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,6 +11,16 @@ from encgraph.errors import nearest, require
 
 UNPLANNED = (None, "exact", "compile")
 """Kinds of plan that name no budgets."""
+CHOICES: Mapping[str, tuple[str | None, ...]] = {
+    "plan": ("doubling", "fitted", "exact_items", *UNPLANNED),
+    "metadata": ("graph", "host"),
+    "slabs": ("shared", "private"),
+    "fill": ("prefix", "zero_and_copy"),
+    "ownership": ("one_copy", "clone_each"),
+    "eager": ("varlen", "stock"),
+    "item_caps": ("one", "each"),
+}
+"""What a strategy chooses among."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,12 @@ class Strategy:
     """Whether a compiled block has its passes joined by hand, where the family's can be."""
     item_caps: Literal["one", "each"] = "each"
     """"one" (the same item cap for all budgets, as engines have it) or "each" (what the budget needs)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no choice: elsewhere it would pass for the other one."""
+        for field, known in CHOICES.items():
+            value = getattr(self, field)
+            require(value in known, f"{field} must be one of {[*known]}, got {value!r}")
 
     @property
     def switches(self) -> dict[str, Any]:

@@ -150,6 +150,7 @@ def test_a_runner_that_was_left_warns_and_one_that_was_cleared_does_not(recwarn)
         ({"encoder": "qwen3-vl-tiny"}, "got str without spec, module, item_spec"),
         ({"backend": "cudaa"}, "backend must be one of .*, got 'cudaa'"),
         ({"slabs": "own"}, "slabs must be one of .*, got 'own'"),
+        ({"observe": None}, "observe must take a step, got None"),
         ({"packer": "zz"}, "packer must make the packer of a plan, got 'zz'"),
         ({"ownership": "mine"}, "ownership must be one of .*, got 'mine'"),
     ],

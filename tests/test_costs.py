@@ -189,7 +189,14 @@ def test_a_curve_of_what_is_no_time_or_no_number_of_patches_is_refused(wrong: fl
 
 
 @pytest.mark.parametrize(
-    ("patches", "ms"), [((), ()), ((1,), (1.0, 2.0)), ((2, 2), (1.0, 2.0)), ((4, 2), (1.0, 2.0))]
+    ("patches", "ms"),
+    [
+        ((), ()),
+        ((1,), (1.0, 2.0)),
+        ((2, 2), (1.0, 2.0)),
+        ((4, 2), (1.0, 2.0)),
+        ((2, 4), (2.0, 1.0)),
+    ],
 )
 def test_points_that_are_no_curve_are_refused(
     patches: tuple[int, ...], ms: tuple[float, ...]

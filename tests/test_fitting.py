@@ -48,6 +48,14 @@ def test_the_frontier_is_judged_as_it_says() -> None:
     assert fewer.prediction.mean_ms > 1.005 * means[-1]
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_plan_chosen_is_never_better_than_the_frontier_has(seed: int) -> None:
+    fit = budgets.fitted(traffic(seed, 600), target=TARGET, costs=SLOW_EAGER)
+    means = [choice.prediction.mean_ms for choice in fit.frontier]
+    assert means == sorted(means, reverse=True)
+    assert means[len(fit.best.plan.graphs)] <= fit.best.prediction.mean_ms
+
+
 def test_repacking_comes_close_to_the_true_optimum() -> None:
     requests = [images(64), images(64, 130), images(200), images(310, 64, 64), images(500)] * 2
     requests += [images(140, 140), images(90), images(260, 200)]

@@ -1,3 +1,4 @@
+import math
 from dataclasses import asdict, replace
 
 import pytest
@@ -53,8 +54,10 @@ def test_no_graphs_is_all_eager() -> None:
         ([], [], "at least one request"),
         ([()], [], "at least one request"),
         ([images(64)], [1, 2], "weights must be one a request, got 2 for 1"),
-        ([images(64)], [-1], "weights must not be negative"),
-        ([images(64)], [0], "not all zero"),
+        ([images(64)], [-1], "weights must be finite and not negative"),
+        ([images(64)], [math.inf], "weights must be finite and not negative"),
+        ([(), images(64)], [1, 0], "weights must not be zero for every request with an item"),
+        ([images(64)], [0], "weights must not be zero for every request with an item"),
     ],
 )
 def test_requests_that_cannot_be_planned_for_are_refused(

@@ -1,3 +1,4 @@
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -47,6 +48,13 @@ def test_each_kind_of_line_is_read_apart() -> None:
     assert [m.request for m in readings.requests(LINES)["vllm"]] == [0, 1]
 
 
+@pytest.mark.parametrize("read", [readings.summaries, readings.regimes, readings.requests])
+def test_lines_of_two_runs_are_refused(read: Callable[[Sequence[Measurement]], object]) -> None:
+    assert read(LINES)
+    with pytest.raises(ValueError, match="measurements must be of one run, got lines of several"):
+        read(LINES * 2)
+
+
 def test_a_speedup_is_mean_over_mean() -> None:
     assert readings.mean_speedup(LINES, of="encgraph", over="vllm") == 2
     with pytest.raises(ValueError, match=r"strategy must be one on record, \['vllm'"):
@@ -55,7 +63,7 @@ def test_a_speedup_is_mean_over_mean() -> None:
 
 def test_a_source_says_card_versions_date_and_samples() -> None:
     said = readings.source(LINES)
-    for part in ("qwen3-vl-8b", "NVIDIA H200", "torch 2.13.0", "2026-11-29", "median of 5"):
+    for part in ("qwen3-vl-8b", "NVIDIA H200", "torch 2.13.0", "2026-11-29", "commit 3f2c1ab", "median of 5"):
         assert part in said
     points = readings.source([replace(LINES[-1], numbers={})])
     assert points.endswith("1 points, medians of 1 runs")
@@ -68,6 +76,6 @@ def test_a_source_of_several_encoders_and_days_names_all() -> None:
     later = replace(two.environment, utc="2026-12-03T00:00:00+00:00")
     said = readings.source([one, replace(two, encoder="siglip", environment=later)])
     assert said.startswith("qwen3-vl-8b, siglip on ")
-    assert said.endswith("2026-11-29 to 2026-12-03; 2 points, means over 1 batches")
+    assert said.endswith("2026-11-29 to 2026-12-03, commit 3f2c1ab; 2 points, means over 1 batches")
     many = readings.source([replace(one, encoder=f"e{n}") for n in range(4)])
     assert many.startswith("4 encoders on ")

@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
-from encgraph import cards, readings, sizes, store
+from encgraph import cards, costs, readings, sizes, store
 from encgraph.cli.app import app
+from encgraph.records import Item, Load
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -188,6 +189,21 @@ def test_a_body_in_the_design_took_what_its_record_says(row):
     loads = [(64, 1), (256, 1), (1024, 1), (1024, 4), (2024, 4)]
     for load, ms in zip(loads, said.strip(" |").split(" | "), strict=True):
         assert abs(float(ms) - taken[load]) <= 0.006, load
+
+
+def test_products_reach_the_share_of_the_rate_that_the_design_says():
+    size, patches = sizes.named("qwen3-vl-8b"), 4096
+    whole = costs.flops(size, Load.of([Item(tokens=1024, patches=patches)]))
+    products = whole - 4 * patches**2 * size.hidden * size.depth
+    [body] = [
+        m
+        for m in store.load("h200", "inside-qwen3-vl-8b")
+        if m.strategy == "gelu_in_product" and m.numbers and m.capacity.tokens == 1024
+    ]
+    rate = readings.summaries(recorded())["encgraph"].numbers["matmul_tflops"]
+    share = products / body.numbers["products_ms"] / rate / 1e9
+    text = (ROOT / "DESIGN.md").read_text()
+    assert f"at {100 * share:.0f} % of `matmul_tflops` of `bench-servegen`" in text
 
 
 def test_every_body_on_record_is_in_the_design():

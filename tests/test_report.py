@@ -16,7 +16,8 @@ from encgraph.facts import (
     quantile,
 )
 from encgraph.records import FallbackReason
-from encgraph.report import advice, headline, page
+from encgraph.regimes import Regime, RequestTimes
+from encgraph.report import advice, findings, headline, page
 from encgraph.report.text import mib, ms
 from encgraph.results import Memory
 
@@ -250,3 +251,17 @@ def test_memory_is_never_one_number_only() -> None:
     nothing = replace(examples.card_report(), memory=None)
     assert headline.verdicts(nothing)[2].answer == "Not measured"
     assert Memory(slabs_bytes=1, pool_bytes=2, driver_bytes=3).total_bytes == 6
+
+
+@pytest.mark.parametrize(
+    ("eager_ms", "said"),
+    [
+        (2.01, "Nothing is gained in any size regime (1.00"),
+        (4.0, "Most is gained at"),
+        (1.0, "Eager is faster in every size regime"),
+    ],
+)
+def test_no_gain_is_not_called_one(eager_ms: float, said: str) -> None:
+    one = RequestTimes(request=0, tokens=64, items=1, ours_ms=2.0, eager_ms=eager_ms)
+    found = [Regime(over_tokens=0, max_tokens=512, times=(one,))]
+    assert said in findings.of_speedup(found)

@@ -170,7 +170,9 @@ def test_records_show_themselves_without_the_extension() -> None:
     batch = [Item(tokens=n, patches=4 * n) for n in (60, 500)]
     packed = packing.ascending(batch, PLAN)
     found = store.load("h200", "bench-servegen")[0]
-    for record in (PLAN, packed, found, examples.card_report(), tiny_runner()):
+    fit = budgets.fitted([batch], target=TARGET, costs=costs.modelled(TARGET.size))
+    known = (PLAN, packed, found, fit, fit.best.prediction, examples.card_report(), tiny_runner())
+    for record in known:
         assert record._repr_html_() == shows.html(record)
         assert str(record) == shows.text(record)
     assert repr(PLAN).startswith("Plan(graphs=(Capacity(")
@@ -238,7 +240,9 @@ def bench(count: int) -> Measurement:
 def test_no_table_calls_the_slowest_of_few_p99() -> None:
     few, many = (shows.strategies([bench(count)]) for count in (99, 100))
     assert (few.rows[0][4:6], many.rows[0][4:6]) == (("-", "99.0 ms"), ("99.0 ms", "100 ms"))
-    assert (few.note, many.note) == ("no p99: of fewer than 100 it is the slowest", "")
+    assert few.note.endswith("; no p99: of fewer than 100 it is the slowest")
+    assert many.note.startswith("qwen3-vl-8b on NVIDIA H200") and "p99" not in many.note
+    assert "; 100 requests" in many.note
     for count, told in ((99, "-"), (100, "99.0 ms")):
         latency = Latency.of(range(1, count + 1), clock="wall")
         assert dict(shows.card(latency).rows)["p99"] == told

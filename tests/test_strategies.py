@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import typing
 
 import pytest
 
@@ -58,3 +59,15 @@ def test_a_strategy_named_twice_is_refused_by_name():
 def test_an_unknown_name_is_refused_with_the_known():
     with pytest.raises(ValueError, match=r"got 'sglang'; did you mean 'sglang_exact'\?"):
         strategies.chosen("eager,sglang")
+
+
+@pytest.mark.parametrize("field", strategies.CHOICES)
+def test_what_is_no_choice_is_refused(field):
+    with pytest.raises(ValueError, match=f"{field} must be one of .*, got 'privat'"):
+        dataclasses.replace(strategies.VLLM, **{field: "privat"})
+
+
+def test_every_choice_of_a_type_is_known():
+    for field in dataclasses.fields(strategies.Strategy):
+        if typing.get_origin(field.type) is typing.Literal:
+            assert strategies.CHOICES[field.name] == typing.get_args(field.type)

@@ -54,9 +54,11 @@ def test_the_headline_has_p99_beside_the_mean_and_says_where_it_is_above_eager_s
 def test_the_slider_takes_the_fitted_plan_for_that_many_graphs(
     ruler: widgets.ruler.BudgetRuler,
 ) -> None:
+    fit = ruler.case.fit
     for count in range(5):
         ruler.count.value = count
-        assert ruler.plan is ruler.case.fit.frontier[count].plan
+        chosen = count == len(fit.best.plan.graphs)
+        assert ruler.plan is (fit.best if chosen else fit.frontier[count]).plan
         assert ruler.plot.tokens == [g.tokens for g in ruler.plan.graphs]
 
 
@@ -72,6 +74,14 @@ def test_a_moved_handle_moves_its_budget_and_the_optimum_stays(
     assert cells(ruler.table.value)[2] == before
     ruler.count.value = 2
     assert ruler.plan is ruler.case.fit.frontier[2].plan
+
+
+def test_other_than_as_many_handles_are_put_back(ruler: widgets.ruler.BudgetRuler) -> None:
+    ruler.count.value = 3
+    kept = list(ruler.plot.tokens)
+    ruler.plot.tokens = kept[:2]
+    assert ruler.plot.tokens == kept
+    assert ruler.plan is ruler.fitted
 
 
 def test_padding_is_drawn_where_it_falls(ruler: widgets.ruler.BudgetRuler) -> None:

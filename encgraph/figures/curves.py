@@ -179,7 +179,7 @@ def floors(sizes_and_costs: Sequence[tuple[EncoderSize, Costs]]) -> go.Figure:
         tokens = [p // size.rule.merge_area for p in costs.dense.patches]
         for name, ms, dash in (
             ("replay", list(costs.dense.ms), "solid"),
-            ("eager at least", [costs.eager_floor_ms] * len(tokens), "dot"),
+            ("mean floor of eager", [costs.eager_floor_ms] * len(tokens), "dot"),
         ):
             traces.append(
                 go.Scatter(

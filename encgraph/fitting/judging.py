@@ -1,5 +1,6 @@
 """Predict what a plan gives a traffic: times and routes by request, padding, replay rate, bytes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,11 @@ from encgraph.fitting.bulk import Batches
 from encgraph.intervals import Floats
 from encgraph.records import Item, Plan
 from encgraph.results import Latency, Memory
+from encgraph.tabular import Showing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Showing):
     """What a plan is predicted to give, and from what."""
 
     latency: Latency
@@ -104,8 +106,12 @@ def check(requests: Sequence[Sequence[Item]], weights: Sequence[float] = ()) -> 
         f"weights must be one a request, got {len(weights)} for {len(requests)} requests",
     )
     require(
-        not len(weights) or (min(weights) >= 0 and sum(weights) > 0),
-        "weights must not be negative and not all zero",
+        not len(weights) or (min(weights) >= 0 and math.isfinite(sum(weights))),
+        "weights must be finite and not negative",
+    )
+    require(
+        not len(weights) or any(w and len(r) for w, r in zip(weights, requests, strict=True)),
+        "weights must not be zero for every request with an item",
     )
 
 

@@ -19,6 +19,7 @@ from encgraph.fitting.posing import Candidate, Limits, Problem, pose
 from encgraph.fitting.shapes import Shape, Target
 from encgraph.fitting.solving import SolvedLadders
 from encgraph.records import Capacity, Item, Plan
+from encgraph.tabular import Showing
 
 CLOSE_RATIO = 0.005
 """Fewer graphs, and less memory, are preferred within this share of the least mean and of its p99."""
@@ -36,11 +37,11 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Showing):
     """The best plan for every number of graphs."""
 
     frontier: tuple[Choice, ...]
-    """Index k holds the best with at most k graphs; index 0 leaves graphs off."""
+    """Index k holds the least mean found with at most k graphs; index 0 leaves graphs off."""
     best: Choice
     """The least mean within the limits; fewer and smaller graphs where that costs under 0.5 % of the
     mean and under 0.5 % of p99. Where that is over the byte limit: the least mean within it, of at most
@@ -63,14 +64,12 @@ def fit(
     best, starts = _fewest([none, *ruled]), solving.starts(problem)
     for count, candidate in _fitted(problem, starts).items():
         _keep(best, candidate, count)
-    frontier = _frontier(problem, best)
-    chosen = _best(problem, best, frontier)
-    if limits.max_bytes is not None:
-        if not problem.affords(chosen.plan):
-            affording.pack(problem, starts)
-        pool = _affordable(problem, {one.plan.graphs for one in ruled})
-        frontier = _frontier(problem, _fewest(pool))
-        chosen = _within(problem, chosen, pool)
+    chosen = _best(problem, best, _frontier(problem, best))
+    if not problem.affords(chosen.plan):
+        affording.pack(problem, starts)
+    pool = _affordable(problem, {one.plan.graphs for one in ruled})
+    frontier = _frontier(problem, _fewest(pool))
+    chosen = _within(problem, chosen, pool)
     made = {id(one): _choice(problem, one) for one in frontier}
     return Fit(frontier=tuple(made[id(one)] for one in frontier), best=_choice(problem, chosen))
 

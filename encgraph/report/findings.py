@@ -154,7 +154,10 @@ def of_speedup(found: Sequence[Regime]) -> str:
     best = max(found, key=lambda r: r.speedup)
     if len(slower) == len(found):
         return f"Eager is faster in every size regime. {_WHISKERS}"
-    lead = f"Most is gained at {best.label} tokens ({factor(best.speedup)})"
+    if best.speedup <= 1 + EVEN:
+        lead = f"Nothing is gained in any size regime ({factor(best.speedup)} at most)"
+    else:
+        lead = f"Most is gained at {best.label} tokens ({factor(best.speedup)})"
     if not slower:
         return f"{lead}; no size regime is slower than eager. {_WHISKERS}"
     named = ", ".join(f"{r.label} ({factor(r.speedup)})" for r in slower)

@@ -87,9 +87,10 @@ class BudgetRuler(panels.Panel):
 
     @property
     def fitted(self) -> Plan:
-        """The best plan for the number of graphs chosen."""
-        plan: Plan = self.case.fit.frontier[self.count.value].plan
-        return plan
+        """The best plan for the number of graphs chosen; for its own number, the one `fitted` chose."""
+        fit, count = self.case.fit, self.count.value
+        plan: Plan = fit.best.plan
+        return plan if count == len(plan.graphs) else fit.frontier[count].plan
 
     def _counted(self, _: Any = None) -> None:
         plan = self.fitted
@@ -116,6 +117,8 @@ class BudgetRuler(panels.Panel):
             tokens = [max(1, t) for t in self.plot.tokens] + rest
             if len(tokens) == len(self.fitted.graphs):
                 self._show(self.case.moved(self.fitted, tokens))
+            else:  # as many handles as before, where they were
+                self._counted()
 
     def _show(self, plan: Plan) -> None:
         case = self.case
