@@ -64,7 +64,8 @@ def vllm(plan: Plan, *, engine_version: str = "0.33", frames: int | None = None)
     frames key is the worst case of a full batch, or is left out and vLLM infers it.
 
     Args:
-        plan: At most one graph a token budget, all with one item cap; no graphs turns graphs off.
+        plan: At most one graph a token budget, all with one item cap or of slots of one size; no
+            graphs turns graphs off.
         engine_version: Release the flags are for, such as "0.33" or "0.19.1".
         frames: Most temporal steps that one clip can have under the engine's own limits; None if
             not known.
@@ -135,10 +136,15 @@ def _release(text: str) -> tuple[int, int]:
 
 
 def _one_item_cap(plan: Plan) -> int:
-    """The item cap all graphs share; a `Capacity` has no more items than tokens, as vLLM demands."""
+    """The item cap all graphs share; a `Capacity` has no more items than tokens, as vLLM demands.
+
+    Where each item fills a slot of one size, the tokens of a budget cap its items already.
+    """
     caps = sorted({c.items for c in plan.graphs})
+    slotted = all(c.patches == c.items * c.longest_segment for c in plan.graphs)
+    one_slot = slotted and len({c.longest_segment for c in plan.graphs}) == 1
     require(
-        len(caps) == 1,
+        len(caps) == 1 or one_slot,
         f"vLLM has one item cap for all budgets, the plan has {caps!r}; plan with `--for vllm`",
     )
     budgets = [c.tokens for c in plan.graphs]
@@ -146,4 +152,4 @@ def _one_item_cap(plan: Plan) -> int:
         len(set(budgets)) == len(budgets),
         f"vLLM captures one graph a budget, the plan has {budgets!r}; plan with `--for vllm`",
     )
-    return caps[0]
+    return caps[-1]

@@ -206,6 +206,22 @@ def test_an_image_too_large_to_decode_is_neither_planned_for_nor_run(
     assert "too large: Pillow" in found["skipped"][0]["reason"]
 
 
+def test_what_is_compared_is_priced_from_one_source():
+    told = read_json(
+        "plan",
+        "builtin:coco",
+        "--encoder",
+        "qwen3-vl-4b",
+        "--body",
+        "fused",
+        "--count",
+        "60",
+        "--json",
+    )
+    sources = {told[name]["source"] for name in ("prediction", "doubling", "eager")}
+    assert [source.partition(":")[0] for source in sources] == ["modelled from arithmetic"]
+
+
 def test_a_compiled_body_is_planned_by_its_own_costs_and_not_for_vllm():
     told = read_json("plan", *SMALL, *LARGE, "--body", "compiled", "--json")
     plain = read_json("plan", *SMALL, *LARGE, "--json")

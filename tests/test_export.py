@@ -11,6 +11,7 @@ from encgraph.records import Capacity, Plan
 RENAMED = "encoder_cudagraph_max_vision_items_per_batch"
 FORMER = "encoder_cudagraph_max_images_per_batch"
 FRAMES = "encoder_cudagraph_max_frames_per_batch"
+ITEMS = "encoder_cudagraph_max_vision_items_per_batch"
 OFF = Plan(graphs=(), encoder="qwen3-vl-8b")
 
 
@@ -97,6 +98,15 @@ def test_several_item_caps_are_refused_with_the_way_out() -> None:
     few, many = plan(64, items=2).graphs[0], plan(128, items=8).graphs[0]
     with pytest.raises(ValueError, match=r"one item cap .* has \[2, 8\]; plan with `--for vllm`"):
         export.vllm(Plan(graphs=(few, many), encoder="e"))
+
+
+def test_slots_cap_the_items_of_a_budget_themselves() -> None:
+    rule = sizes.named("internvl3-8b").rule
+    graphs = [sizes.capacity(tokens, rule, items=1) for tokens in (256, 512, 1024)]
+    assert [graph.items for graph in graphs] == [1, 2, 4]
+    flags = export.vllm(Plan(graphs=tuple(graphs), encoder="internvl3-8b"))
+    assert flags.config["encoder_cudagraph_token_budgets"] == [256, 512, 1024]
+    assert flags.config[ITEMS] == 4
 
 
 def test_two_graphs_of_one_budget_are_refused() -> None:

@@ -116,12 +116,13 @@ def test_a_path_with_too_long_a_name_is_one_bad_image(tmp_path):
 def test_files_are_found_recursively_in_order_and_missing_folders_are_reported(tmp_path):
     for name in ("b/2.png", "a.png", "b/1.png"):
         save(tmp_path / name)
-    refused, hidden = [], []
-    found = images.files(tmp_path, refused=refused.append, hidden=hidden.append)
+    refused, hidden, linked = [], [], []
+    told = {"refused": refused.append, "hidden": hidden.append, "linked": linked.append}
+    found = images.files(tmp_path, **told)
     assert [str(p.relative_to(tmp_path)) for p in found] == ["a.png", "b/1.png", "b/2.png"]
-    missing = images.files(tmp_path / "none", refused=refused.append, hidden=hidden.append)
+    missing = images.files(tmp_path / "none", **told)
     assert list(missing) == []
-    assert (len(refused), hidden) == (1, [])
+    assert (len(refused), hidden, linked) == (1, [], [])
 
 
 def test_names_that_begin_with_a_dot_are_no_files_of_a_folder_unless_it_is_the_one_asked_for(
@@ -130,8 +131,9 @@ def test_names_that_begin_with_a_dot_are_no_files_of_a_folder_unless_it_is_the_o
     folder = tmp_path / ".asked"
     for name in ("a.png", ".a.png", "b/._2.png", "b/2.png", ".thumbnails/deep/3.png"):
         save(folder / name)
-    refused, hidden = [], []
-    found = images.files(folder, refused=refused.append, hidden=hidden.append)
+    refused, hidden, linked = [], [], []
+    told = {"refused": refused.append, "hidden": hidden.append, "linked": linked.append}
+    found = images.files(folder, **told)
     assert [str(p.relative_to(folder)) for p in found] == ["a.png", "b/2.png"]
     names = [str(p.relative_to(folder)) for p in hidden]
     assert sorted(names) == [".a.png", ".thumbnails", "b/._2.png"]

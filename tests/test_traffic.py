@@ -63,6 +63,16 @@ def test_hidden_files_are_no_traffic_and_a_note_says_how_many(tmp_path):
         traffic.read(folder, SIZE)
 
 
+def test_a_link_to_a_folder_is_left_out_with_a_word(tmp_path):
+    folder = photos(tmp_path / "in", 1)
+    (folder / "more").symlink_to(photos(tmp_path / "elsewhere", 2))
+    (folder / "circle").symlink_to(folder)
+    found = traffic.read(folder, SIZE)
+    assert found.paths == ((str(folder / "0.jpg"),),)
+    assert [one.path for one in found.skipped] == [str(folder / n) for n in ("circle", "more")]
+    assert all(one.reason.startswith("a link to a folder") for one in found.skipped)
+
+
 def test_a_strip_is_traffic_of_an_encoder_whose_processor_takes_it(tmp_path):
     Image.new("RGB", (4000, 10)).save(tmp_path / "strip.png")
     found = traffic.read(tmp_path, sizes.named("siglip-base-16-224"))

@@ -14,6 +14,8 @@ LEAST_OF_RANGE = 10
 def expected(made: Planned) -> list[str]:
     """What to expect against the defaults and against graphs off, a sentence each."""
     under = "vLLM's packing" if made.engine == "vllm" else "encgraph's packing"
+    if made.engine == "vllm" and made.doubling is None:
+        under += " (vLLM itself has no graphs for this encoder)"
     what = "budgets so fitted, on a part of the requests," if made.is_refitted else "this plan"
     if made.plan.reasons == (planning.GRAPHS_OFF,):
         return [f"expected: {planning.GRAPHS_OFF}; raise it to have budgets planned"]

@@ -200,7 +200,8 @@ def planned(wanted: WantedPlan, traffic: Traffic) -> Planned:
     mine = priced(wanted, size)
     costs = replace(mine, private_slabs=False)
     parts = parted(traffic, seed=wanted.seed)
-    plain = cards.price(size, on=wanted.card)  # what vLLM captures, whatever body is asked for
+    # What vLLM captures, whatever body is asked for; by the model where that body is by the model.
+    plain = cards.price(size, on=wanted.card) if mine.recorded else costs
     theirs = plain.with_private_slabs()
     plan = make(wanted, size, mine, parts.fit)
     off = Plan(graphs=(), encoder=size.name)

@@ -1,4 +1,4 @@
-"""What graphs, runner and checks need of an encoder: eight methods, and the records they pass.
+"""What graphs, runner and checks need of an encoder: nine names, and the records they pass.
 
 `buffers` gives static inputs whose leading dimension grows with the capacity, so that every budget
 can see one slab through prefix views. `fill` is the only host-to-device step. `forward` is captured:

@@ -40,7 +40,11 @@ class Sized(NamedTuple):
 
 
 def files(
-    folder: Path, *, refused: Callable[[OSError], None], hidden: Callable[[Path], None]
+    folder: Path,
+    *,
+    refused: Callable[[OSError], None],
+    hidden: Callable[[Path], None],
+    linked: Callable[[Path], None],
 ) -> Iterator[Path]:
     """Every file below a folder, in order of path; links to folders are not followed.
 
@@ -48,12 +52,16 @@ def files(
         folder: Where to look.
         refused: Called for each folder that cannot be listed.
         hidden: Called for each file or folder left out because its name begins with a dot.
+        linked: Called for each link to a folder, which may lead in a circle.
     """
     for place, folders, names in os.walk(folder, onerror=refused):
         for name in (*folders, *names):
             if name.startswith("."):
                 hidden(Path(place) / name)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            if (Path(place) / name).is_symlink():
+                linked(Path(place) / name)
         yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
 
 

@@ -131,7 +131,12 @@ def from_folder(folder: Path, size: EncoderSize, progress: ProgressBar) -> Found
         reason = f"cannot be listed: {error.strerror}"
         gathered.skipped.append(Skipped(path=str(error.filename), reason=reason))
 
-    for path in progress(list(images.files(folder, refused=refused, hidden=hidden.append))):
+    def linked(path: Path) -> None:
+        reason = "a link to a folder, which is not followed; give the folder itself"
+        gathered.skipped.append(Skipped(path=str(path), reason=reason))
+
+    found = images.files(folder, refused=refused, hidden=hidden.append, linked=linked)
+    for path in progress(list(found)):
         gathered.add(str(path), str(path), partial(_file, path, size))
     gathered.incomplete.clear()  # a file that is no image was never a request
     notes = [f"hidden files and folders, left out: {len(hidden):,}"] if hidden else []
