@@ -83,12 +83,9 @@ class EncoderRunner(Showing):
         protocol.check(self.encoder)
         if not isinstance(self.plan, Plan):
             raise TypeError(f"plan must be a Plan, got {type(self.plan).__name__}")
-        if not callable(self.packer):
-            raise TypeError(f"packer must make the packer of a plan, got {self.packer!r:.40}")
-        if not callable(self.observe):
-            raise TypeError(
-                f"observe must take a step, got {self.observe!r:.40}; graphs.unobserved looks at none"
-            )
+        for name, does in (("packer", "make the packer of a plan"), ("observe", "take a step")):
+            if not callable(value := getattr(self, name)):
+                raise TypeError(f"{name} must {does}, got {value!r:.40}")
         capturing.check_names(backend=self.backend, slabs=self.slabs)
         if self.ownership not in OWNERSHIPS:
             raise ValueError(f"ownership must be one of {[*OWNERSHIPS]}, got {self.ownership!r}")

@@ -208,13 +208,12 @@ def strategies(lines: Sequence[Measurement]) -> Shown:
         if m.latency is None:
             continue
         times = (m.latency.mean_ms, m.latency.p50_ms, m.latency.tail_ms, m.latency.worst_ms)
-        note = m.latency.tail_note
+        note = "; ".join(filter(None, (readings.source(lines), m.latency.tail_note)))
         ratios = [m.numbers.get(key) for key in ("padding_ratio", "replay_ratio")]
         shares = ["" if r is None else f"{r:.3f}" for r in ratios]
         held = tabular.mib(m.memory.total_bytes) if m.memory else ""
         rows.append((name, m.attention, *(tabular.ms(t) for t in times), *shares, held))
     columns = ("", "attention", "mean", "p50", "p99", "worst", "padding", "replayed", "memory")
-    note = "; ".join(filter(None, (readings.source(lines), note))) if rows else ""
     return Shown(title="Wall time of a request", columns=columns, rows=tuple(rows), note=note)
 
 

@@ -11,7 +11,7 @@ from encgraph.errors import nearest, require
 
 UNPLANNED = (None, "exact", "compile")
 """Kinds of plan that name no budgets."""
-CHOICES: Mapping[str, tuple[str | None, ...]] = {
+PIECES: Mapping[str, tuple[str | None, ...]] = {
     "plan": ("doubling", "fitted", "exact_items", *UNPLANNED),
     "metadata": ("graph", "host"),
     "slabs": ("shared", "private"),
@@ -53,7 +53,7 @@ class Strategy:
 
     def __post_init__(self) -> None:
         """Refuse what is no choice: elsewhere it would pass for the other one."""
-        for field, known in CHOICES.items():
+        for field, known in PIECES.items():
             value = getattr(self, field)
             require(value in known, f"{field} must be one of {[*known]}, got {value!r}")
 

@@ -107,6 +107,7 @@ class _WithoutDeepstack:
 
     def __init__(self, encoder: Any) -> None:
         self.encoder, self.spec, self.item_spec = encoder, encoder.spec, encoder.item_spec
+        self.module = encoder.module
 
     def eager(self, batch: Any) -> list[Any]:
         made = self.encoder.eager(batch)

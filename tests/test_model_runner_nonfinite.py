@@ -66,3 +66,21 @@ def test_what_shares_a_batch_with_an_image_that_is_not_finite_is_answered_as_alo
         beside = answered(made, [bad, clean(model)[1][0]])[1]
     assert beside[0] == alone[0]
     assert torch.allclose(beside[1], alone[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("attention", ["loop", "sdpa"])
+def test_what_shared_a_replay_with_an_image_that_is_not_finite_is_encoded_again_alone(
+    attention: str,
+) -> None:
+    model = tiny_model()
+    good, bad = images((4, 4), (4, 4))
+    bad = replace(bad, pixels=torch.full_like(bad.pixels, float("nan")))
+    with runner(model, Gates(), options={"attention": attention}) as made:
+        made.capture()
+        made.encode([good, bad])
+        [alone], [again] = made.encode([good]), made.encode([good])
+        assert made.cache.facts.hits == (2 if attention == "loop" else 1)
+        with runner(model, Gates(eager_only=True)) as fresh:
+            [right] = fresh.encode([good])
+    assert torch.allclose(alone.main, right.main, atol=1e-4)
+    assert torch.equal(again.main, alone.main)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers_model_runner import images, tiny_model
+from helpers_sync import SyncAuditor
 
 from encgraph.encoders.protocol import EncoderOutput
 from encgraph.model_runner import cache, encoding, prompts
@@ -87,14 +88,45 @@ def test_outputs_come_in_order_however_the_cache_stands() -> None:
     assert asked == [2]
 
 
-def test_an_edit_in_place_and_a_new_binding_both_change_the_mark_of_the_weights() -> None:
-    layer = torch.nn.Linear(2, 2).requires_grad_(False)
-    first = cache.weights_mark(layer)
-    assert cache.weights_mark(layer) == first
-    layer.weight.add_(1)
-    second = cache.weights_mark(layer)
-    layer.bias = torch.nn.Parameter(layer.bias.clone(), requires_grad=False)
-    assert len({first, second, cache.weights_mark(layer)}) == 3
+def test_what_is_not_finite_is_never_found_and_gives_its_bytes_back() -> None:
+    held = EncoderCache(max_bytes=1000)
+    held.keep("a", output(1))
+    for key, value in (("nan", float("nan")), ("inf", float("-inf"))):
+        one = output(2)
+        one.extra[0][1, 3] = value
+        held.keep(key, one)
+    assert [held.find(key) is not None for key in ("nan", "a", "inf")] == [False, True, False]
+    facts = held.facts
+    assert (facts.entries, facts.held_bytes, facts.refused) == (1, 64, 2)
+    assert (facts.hits, facts.misses) == (1, 2)
+
+
+def test_values_as_large_as_their_type_has_are_finite() -> None:
+    held = EncoderCache(max_bytes=1000)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        held.keep(
+            str(dtype), EncoderOutput(main=torch.full((2, 4), -torch.finfo(dtype).max, dtype=dtype))
+        )
+        assert held.find(str(dtype)) is not None
+
+
+def test_an_output_evicted_before_anybody_looked_is_not_looked_at() -> None:
+    held = EncoderCache(max_bytes=64)
+    held.keep("a", output(float("nan")))
+    held.keep("b", output(1))
+    assert held.find("b") is not None
+    assert (held.facts.refused, held.facts.evictions) == (0, 1)
+
+
+def test_to_keep_an_output_reads_nothing_and_all_that_was_kept_is_read_at_once() -> None:
+    held = EncoderCache(max_bytes=1000)
+    with SyncAuditor() as keeping:
+        held.keep("a", output(1))
+        held.keep("b", output(2))
+    with SyncAuditor() as finding:
+        held.find("a")
+        held.find("b")
+    assert (len(keeping.found), len(finding.found)) == (0, 1)
 
 
 def test_a_composed_prompt_has_a_run_for_each_image() -> None:

@@ -61,7 +61,7 @@ def test_an_unknown_name_is_refused_with_the_known():
         strategies.chosen("eager,sglang")
 
 
-@pytest.mark.parametrize("field", strategies.CHOICES)
+@pytest.mark.parametrize("field", strategies.PIECES)
 def test_what_is_no_choice_is_refused(field):
     with pytest.raises(ValueError, match=f"{field} must be one of .*, got 'privat'"):
         dataclasses.replace(strategies.VLLM, **{field: "privat"})
@@ -70,4 +70,4 @@ def test_what_is_no_choice_is_refused(field):
 def test_every_choice_of_a_type_is_known():
     for field in dataclasses.fields(strategies.Strategy):
         if typing.get_origin(field.type) is typing.Literal:
-            assert strategies.CHOICES[field.name] == typing.get_args(field.type)
+            assert strategies.PIECES[field.name] == typing.get_args(field.type)

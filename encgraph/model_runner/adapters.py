@@ -28,16 +28,17 @@ class AdapterSlot:
         """Find the layers that have the adapter.
 
         Raises:
-            ValueError: If no layer has it, or one has it merged or with a form that cannot be copied.
+            ValueError: If no layer has it, or one has it merged or in a form that cannot be copied.
         """
         found = {n: m for n, m in model.named_modules() if _is_adapted(m)}
-        self.name, self._is_fixed = name, False
+        self.name, self._model, self._is_fixed = name, model, False
         self.layers: dict[str, Any] = {n: m for n, m in found.items() if name in m.lora_A}
         known = sorted({key for layer in found.values() for key in layer.lora_A})
         require(
             bool(self.layers),
             f"slot must be an adapter of the model, got {name!r}; the model has {known}",
         )
+        self._refuse_what_is_no_copy(name)
 
     @contextmanager
     def dummy(self) -> Iterator[None]:
@@ -64,33 +65,37 @@ class AdapterSlot:
     def load(self, source: str | None) -> None:
         """Copy another adapter into the slot, in place; None clears it, which is no adapter at all.
 
-        A smaller rank is padded with zeros; a layer the source lacks is cleared.
+        A smaller rank is padded with zeros; a layer the source lacks is cleared. What is refused leaves
+        the slot as it was.
 
         Args:
             source: Name of an adapter that the model holds besides.
 
         Raises:
-            ValueError: If no layer has it, or its rank is above the slot's.
+            ValueError: If no layer has it, or one that has it is not of the slot, is merged, has a rank
+                above the slot's, or more than the two low-rank weights; names the layer.
         """
-        holders = [n for n, layer in self.layers.items() if source in layer.lora_A]
-        require(
-            source is None or bool(holders),
-            f"source must be an adapter the model has, got {source!r}",
-        )
-        for name, layer in self.layers.items():
-            down, up = layer.lora_A[self.name].weight, layer.lora_B[self.name].weight
-            wanted = layer.lora_A[source].weight if name in holders else down[:0]
+        holders = {n: layer for n, layer in self.layers.items() if source in layer.lora_A}
+        if source is not None:
+            self._refuse_what_is_no_copy(source)
             require(
-                len(wanted) <= len(down),
-                f"adapter {source!r} has rank {len(wanted)} in {name!r}, the slot {len(down)}; "
+                bool(holders) and source != self.name,
+                f"source must be an adapter the model has besides the slot, got {source!r}",
+            )
+        for name, layer in holders.items():
+            wanted, most = (len(layer.lora_A[each].weight) for each in (source, self.name))
+            require(
+                wanted <= most,
+                f"adapter {source!r} has rank {wanted} in {name!r}, the slot {most}; "
                 "add a slot of a larger rank before capture",
             )
-            down.zero_()
-            up.zero_()
-            if name in holders:
-                factor = layer.scaling[source] / layer.scaling[self.name]
-                down[: len(wanted)].copy_(wanted)
-                up[:, : len(wanted)].copy_(layer.lora_B[source].weight * factor)
+        for weight in self._weights():
+            weight.zero_()
+        for layer in holders.values():
+            down, up = layer.lora_A[source].weight, layer.lora_B[source].weight
+            factor = layer.scaling[source] / layer.scaling[self.name]
+            layer.lora_A[self.name].weight[: len(down)].copy_(down)
+            layer.lora_B[self.name].weight[:, : len(down)].copy_(up * factor)
 
     def changed(self) -> str | None:
         """One clause that names the first layer switched since `dummy` to other than the slot, or None."""
@@ -110,10 +115,44 @@ class AdapterSlot:
                 )
         return None
 
+    def _refuse_what_is_no_copy(self, adapter: str) -> None:
+        """Refuse an adapter that is more than low-rank weights in layers of the slot, none merged."""
+        for name, module in self._model.named_modules():
+            if hasattr(module, "active_adapters"):
+                for part in _holding(module, adapter):
+                    require(
+                        part in ("lora_A", "lora_B"),
+                        f"layer {name!r} has {part!r} of adapter {adapter!r}, which cannot be copied; "
+                        "a slot takes plain low-rank weights",
+                    )
+                    require(
+                        name in self.layers,
+                        f"layer {name!r} has adapter {adapter!r} but not slot {self.name!r}; "
+                        "add the slot there too before capture",
+                    )
+        for name, layer in self.layers.items():
+            require(
+                not layer.merged,
+                f"layer {name!r} has adapters {layer.merged_adapters} merged; unmerge() it first",
+            )
+
     def _weights(self) -> Iterator[Tensor]:
         for layer in self.layers.values():
             yield layer.lora_A[self.name].weight
             yield layer.lora_B[self.name].weight
+
+
+def _holding(module: Any, adapter: str) -> Iterator[str]:
+    """Names of the parts in which a module of peft holds an adapter, without what eval mode skips."""
+    for part, child in module.named_children():
+        is_kept = isinstance(child, nn.ModuleDict | nn.ParameterDict) and adapter in child
+        if is_kept and part != "lora_dropout":
+            yield part
+    if _is_adapted(module) and adapter in module.lora_A:
+        if adapter in module.lora_variant:
+            yield "lora_variant"
+        if module.lora_B[adapter].bias is not None:
+            yield "lora_bias"
 
 
 def _is_adapted(module: nn.Module) -> bool:

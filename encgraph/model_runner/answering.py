@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from encgraph.encoders.protocol import EncoderOutput
+from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.model_runner import batches, scatter
-from encgraph.model_runner.batches import Laid
 from encgraph.model_runner.decoding import Decoder
 from encgraph.model_runner.facts import StageTimes
 from encgraph.model_runner.prefilling import Batch
@@ -44,8 +43,8 @@ class RunnerParts:
 
     model: Any
     decoder: Decoder
-    encode: Callable[[Laid], list[EncoderOutput]]
-    """Outputs of all items, in order and checked."""
+    encode: Callable[[Sequence[Input], Sequence[str]], list[EncoderOutput]]
+    """Outputs of all items, by their content keys where those are known; in order and checked."""
     is_keyed: bool
     """Whether `encode` needs content keys."""
     timing: bool
@@ -70,7 +69,7 @@ def answer(batch: Sequence[Prompt], parts: RunnerParts, wanted: WantedAnswer) ->
         laid = batches.lay(batch, parts.model, device=device, keyed=parts.is_keyed)
     parts.go_on("encode")
     with watch.stage("encode"):
-        outputs = parts.encode(laid)
+        outputs = parts.encode(laid.items, laid.keys)
     parts.go_on("scatter")
     with watch.stage("scatter"):
         table = parts.model.model.language_model.embed_tokens

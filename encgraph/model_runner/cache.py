@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from encgraph.encoders.protocol import EncoderOutput, Input
 from encgraph.errors import require
 from encgraph.model_runner.facts import CacheFacts
+from encgraph.watch import Watch
 
 
 def content_key(value: Input) -> str:
@@ -22,20 +23,13 @@ def content_key(value: Input) -> str:
     return made.hexdigest()
 
 
-def weights_mark(module: nn.Module) -> int:
-    """A number that changes when a parameter or buffer is edited in place or bound anew.
-
-    An edit through `.data` leaves torch's version counter alone and is not seen.
-    """
-    tensors = (*module.parameters(), *module.buffers())
-    return hash(tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors))
-
-
 class EncoderCache:
     """Outputs by content key; owns what it holds.
 
     What `find` returns stays valid after its eviction, since tensors live as long as somebody uses
-    them; it must not be written to.
+    them; it must not be written to. What is not finite is never found, since it may be the fault of
+    another item that shared a replay. To keep an output waits for nothing: the first `find` after it
+    asks the device once for all that was kept since, and waits for the work queued until then.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -48,7 +42,10 @@ class EncoderCache:
         self.max_bytes = max_bytes
         self._held: OrderedDict[str, EncoderOutput] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = self._refused = 0
-        self._mark: int | None = None
+        self._unproven: set[str] = set()
+        """Keys of what nobody has read yet, to see whether it is finite."""
+        self._watch: Watch | None = None
+        self._versions: tuple[int, ...] = ()
 
     @property
     def facts(self) -> CacheFacts:
@@ -65,6 +62,7 @@ class EncoderCache:
 
     def find(self, key: str) -> EncoderOutput | None:
         """The output of a content, and count whether it was there."""
+        self._prove()
         found = self._held.get(key)
         if found is None:
             self._misses += 1
@@ -74,7 +72,10 @@ class EncoderCache:
         return found
 
     def keep(self, key: str, output: EncoderOutput) -> None:
-        """Store a copy, evicting what was unused longest; what is larger than the cache is refused."""
+        """Store a copy, evicting what was unused longest; what is larger than the cache is refused.
+
+        What is not finite is refused by the next `find`.
+        """
         size = sum(t.numel() * t.element_size() for t in output.tensors)
         if size > self.max_bytes:
             self._refused += 1
@@ -86,23 +87,62 @@ class EncoderCache:
         main, *extra = (_own(tensor) for tensor in output.tensors)
         self._held[key] = EncoderOutput(main=main, extra=tuple(extra))
         self._bytes += size
+        self._unproven.add(key)
 
-    def follow(self, mark: int) -> None:
-        """Forget everything if the weights that made it are not those of this mark."""
-        if self._mark is not None and self._mark != mark:
+    def follow(self, module: nn.Module) -> None:
+        """Forget everything if the module that made it is another, or has changed since the last call.
+
+        Seen is what a `Watch` sees, and edits in place. An edit through `.data` leaves torch's version
+        counter alone and is not.
+
+        Raises:
+            ValueError: If a part of the module is of torch.jit, which nobody can watch.
+        """
+        held = self._watch
+        if held is not None:
+            is_same = held.structure.modules[0] is module and held.changed() is None
+            if is_same and _versions(held) == self._versions:
+                return
             self.clear()
-        self._mark = mark
+        self._watch = Watch.of(module, {})
+        self._versions = _versions(self._watch)
 
     def clear(self) -> int:
-        """Forget everything; returns the bytes given back."""
+        """Forget everything, and the module that made it; returns the bytes given back."""
         freed, self._bytes = self._bytes, 0
         self._held.clear()
+        self._unproven.clear()
+        self._watch = None
         return freed
 
+    def _prove(self) -> None:
+        """Drop what is not finite of what was kept since the last call; one wait for all of it."""
+        keys = tuple(self._unproven)
+        if not keys:
+            return
+        self._unproven.clear()
+        peaks = [_peak(self._held[key]) for key in keys]
+        for key, is_finite in zip(keys, torch.stack(peaks).isfinite().tolist(), strict=True):
+            if not is_finite:
+                self._drop(key)
+                self._refused += 1
+
     def _drop(self, key: str) -> None:
+        self._unproven.discard(key)
         dropped = self._held.pop(key, None)
         if dropped is not None:
             self._bytes -= sum(t.numel() * t.element_size() for t in dropped.tensors)
+
+
+def _versions(watch: Watch) -> tuple[int, ...]:
+    """Of every tensor, a number that grows when it is edited in place."""
+    return tuple(0 if held.tensor.is_inference() else held.tensor._version for held in watch.held)
+
+
+@torch.no_grad()
+def _peak(output: EncoderOutput) -> Tensor:
+    """float32 scalar: the largest magnitude, which is finite where all values are."""
+    return torch.stack([t.abs().amax().float() for t in output.tensors]).amax()
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class CacheFacts:
     misses: int
     evictions: int
     refused: int
-    """Outputs larger than the whole cache."""
+    """Outputs larger than the whole cache, and those that turned out not to be finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Build whole vision-language models of published sizes with seeded random weights, and check any."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from transformers import AutoModelForImageTextToText, Qwen3VLVisionModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig, Qwen3VLTextConfig
 
 from encgraph.encoders import registry
-from encgraph.errors import require
+from encgraph.errors import StaleBufferError, require
 from encgraph.model_runner.text_sizes import TEXT_SIZES, TextSize
 
 _ATTENTIONS = ("sdpa", "eager")
@@ -76,6 +77,30 @@ def check(model: Any) -> None:
         "load the model with attn_implementation='sdpa'",
     )
     require(not model.training, "the model must be in eval mode; call .eval() on it")
+
+
+def held_parts(model: Any) -> dict[str, Any]:
+    """The modules that a runner is made of, by their names in the model."""
+    return {
+        "model.visual": model.model.visual,
+        "model.language_model": model.model.language_model,
+        "lm_head": model.lm_head,
+    }
+
+
+def refuse_swapped(model: Any, held: Mapping[str, Any]) -> None:
+    """Refuse a model that has others than these parts by now.
+
+    Raises:
+        StaleBufferError: If one is another module; names it.
+    """
+    now = held_parts(model)
+    for name, module in held.items():
+        if now[name] is not module:
+            raise StaleBufferError(
+                f"submodule {name!r} was swapped after the runner was made; "
+                "put it back or make a new runner"
+            )
 
 
 def _text_config(text: TextSize) -> Qwen3VLTextConfig:

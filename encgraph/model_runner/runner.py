@@ -33,7 +33,6 @@ from encgraph.model_runner import (
 )
 from encgraph.model_runner.adapters import AdapterSlot
 from encgraph.model_runner.answering import Completion, RunnerParts, WantedAnswer
-from encgraph.model_runner.batches import Laid
 from encgraph.model_runner.cache import EncoderCache
 from encgraph.model_runner.decoding import Decoder
 from encgraph.model_runner.facts import CaptureReport, Options
@@ -71,6 +70,8 @@ class ModelRunner(Showing):
     """None where the tower is not supported and its own forward encodes."""
     decoder: Decoder | None = field(init=False, default=None)
     """None in encoder-only mode."""
+    _parts: dict[str, Any] = field(init=False)
+    """Of the model, when this was made."""
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _running: int | None = field(init=False, default=None)
     """Thread of the request in progress."""
@@ -83,6 +84,7 @@ class ModelRunner(Showing):
 
     def __post_init__(self) -> None:
         models.check(self.model)
+        self._parts = models.held_parts(self.model)
         wrapped = self.encoder is not None or models.supports(self.model)
         given = self.gates
         self.gates = replace(given, encoder_supported=given.encoder_supported and wrapped)
@@ -187,7 +189,8 @@ class ModelRunner(Showing):
 
         Raises:
             ValueError: If token ids, items and placeholders do not match, or the cache has no room.
-            StaleBufferError: If weights or adapters are not those of the graphs any more.
+            StaleBufferError: If weights or adapters are not those of the graphs any more, or the model
+                has another tower, language model or head.
             RuntimeError: If the runner was shut down, before or meanwhile.
         """
         require(not self.gates.encoder_only, "encoder-only mode has no decoder; use encode()")
@@ -200,7 +203,7 @@ class ModelRunner(Showing):
             parts = RunnerParts(
                 model=self.model,
                 decoder=decoder,
-                encode=self._encoded_prompts,
+                encode=self._encoded,
                 is_keyed=self.cache is not None,
                 timing=self.gates.timing,
                 go_on=self._go_on,
@@ -236,9 +239,6 @@ class ModelRunner(Showing):
             observe=self.observe,
         )
 
-    def _encoded_prompts(self, laid: Laid) -> list[EncoderOutput]:
-        return self._encoded(laid.items, laid.keys)
-
     def _encoded(self, items: Sequence[Input], keys: Sequence[str]) -> list[EncoderOutput]:
         """Outputs of items, from the cache where there is one, checked against their tokens."""
         tower = self.model.model.visual
@@ -246,7 +246,7 @@ class ModelRunner(Showing):
         if self.cache is None:
             outputs = encode(items)
         else:
-            self.cache.follow(cache.weights_mark(tower))
+            self.cache.follow(self.encoders.encoder.module if self.encoders else tower)
             outputs = encoding.through(self.cache, encode, items, keys=keys)
         scatter.check(outputs, items, (self.size.out,) * (1 + len(self.size.deepstack)))
         return outputs
@@ -271,6 +271,7 @@ class ModelRunner(Showing):
     def _go_on(self, what: str) -> None:
         if self._is_closing:
             raise RuntimeError(f"the runner was shut down before {what}; make a new one")
+        models.refuse_swapped(self.model, self._parts)
 
     def _check_graphs(self) -> None:
         """Warn of a forgotten capture, and refuse what the decoder's graphs would not see; encoder
@@ -294,5 +295,6 @@ class ModelRunner(Showing):
         freed = self._clear_graphs()
         freed += self.decoder.release() if self.decoder else 0
         freed += self.cache.clear() if self.cache else 0
+        self._parts.clear()
         self.encoders = self.encoder = self.decoder = self.slot = self.model = None
         return freed
