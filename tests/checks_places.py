@@ -99,15 +99,15 @@ class AnswersBackwards(Slots):
 
 
 class DoublesBeyondThree(nn.Module):
-    """A module that itself answers otherwise for an item after the third of a batch."""
+    """A module that itself answers otherwise for an item after the third of a batch, once told to."""
 
     def __init__(self):
         super().__init__()
-        self.out = nn.Linear(48, 5)
+        self.out, self.told = nn.Linear(48, 5), False
 
     def forward(self, pixels):
         rows = self.out(pixels.flatten(1))
-        return torch.cat((rows[:3], 2 * rows[3:]))
+        return torch.cat((rows[:3], 2 * rows[3:])) if self.told else rows
 
 
 class KeepsInADict(Toy):

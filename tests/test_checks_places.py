@@ -70,7 +70,9 @@ def test_parity_puts_items_into_one_replay(encoder):
 
 
 def test_an_item_is_held_against_the_module_that_is_given_it_alone():
-    wrapped = wrap.fixed(places.DoublesBeyondThree().eval(), torch.zeros(3, 4, 4))
+    module = places.DoublesBeyondThree().eval()
+    wrapped = wrap.fixed(module, torch.zeros(3, 4, 4))
+    module.told = True
 
     def images(wanted, seed):
         generator = torch.Generator().manual_seed(seed)

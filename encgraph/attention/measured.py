@@ -1,8 +1,9 @@
 """Packed attention by whichever kernel was measured fastest for a launch shape, fixed before capture.
 
 A launch shape is what a capture bakes in. While a warm-up is listened to, `attend` notes each shape it
-is called with; `settle` then times every kernel there is on that shape and keeps the fastest, once a
-process. Shapes that were never settled, such as those of eager runs, take `plain.first`.
+is called with; `settle` then times, once a process, every kernel there is on that shape, unless its rows
+are other than the portable attention's, and keeps the fastest. Shapes that were never settled, such as
+those of eager runs, take `plain.first`.
 
 On a card a kernel is timed inside a graph, as it will run; launched one by one, the host would be
 timed.
@@ -22,11 +23,19 @@ import torch
 from torch import Tensor
 
 from encgraph import broken, meters
-from encgraph.attention import plain
+from encgraph.attention import plain, sdpa
+from encgraph.errors import ParityError
 
 CALLS = 8
 """Calls in one timed graph, so that its launch weighs little; one of a call that is long itself."""
 LONG_MS = 1.0
+ROUNDINGS = 16.0
+"""How many roundings of its dtype a head's row may be off from the portable attention's.
+
+Two right kernels are about one apart; one that reads another segment, or nothing, is off by all of it.
+"""
+LEAST_DIFFERENCE = 1e-4
+"""Relative distance allowed where a dtype rounds finer than sums do that are added in another order."""
 _SAMPLES = 3
 
 
@@ -61,7 +70,7 @@ class ChosenAttention:
     ms: Mapping[str, float] = field(default_factory=dict)
     """A call with the longest segments and one with the most, together, by attention."""
     failures: Mapping[str, str] = field(default_factory=dict)
-    """Why an attention that is here could not be timed."""
+    """Why an attention that is here was not timed: it failed, or gave other rows than it must."""
 
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -138,18 +147,53 @@ def settle(heard: Heard) -> tuple[ChosenAttention, ...]:
 
 
 def _choose(launch: Launch, given: FirstCall) -> ChosenAttention:
-    """Time every candidate; one that fails is out, and if all do the fixed order stands."""
+    """Time every candidate that is right; one that is not or fails is out.
+
+    If all are, the fixed order stands, and the portable attention where its first one is not right.
+    """
     times: dict[str, float] = {}
     failures: dict[str, str] = {}
+    true, usual = list[Tensor](), _unmeasured(launch.device, launch.dtype)
     for name in candidates(launch.device, launch.dtype):
+        attend = plain.FUNCTIONS[name]
         try:
-            times[name] = _time(plain.FUNCTIONS[name], launch, given)
+            true = true or _outputs(sdpa.in_blocks, launch, given)
+            _require_right(_outputs(attend, launch, given), true)
+            times[name] = _time(attend, launch, given)
         except Exception as error:  # a library that does not load, a tensor too large, no kernel
             failures[name] = (str(error).splitlines() or [type(error).__name__])[0]
+            if name == usual and isinstance(error, ParityError):
+                usual = "sdpa"
         if name in failures and launch.device.type == "cuda":
             broken.recover(launch.device)
-    fastest = min(times, key=times.__getitem__, default=_unmeasured(launch.device, launch.dtype))
+    fastest = min(times, key=times.__getitem__, default=usual)
     return ChosenAttention(name=fastest, ms=times, failures=failures)
+
+
+def _outputs(attend: plain.Attend, launch: Launch, given: FirstCall) -> list[Tensor]:
+    """Live rows of each load."""
+    q_PHD, k_PHD, v_PHD = _drawn(launch, given)
+    made = []
+    for offsets in loads(launch):
+        offsets_S1 = torch.tensor(offsets, dtype=torch.int32, device="cpu").to(launch.device)
+        out_PHD = torch.zeros_like(q_PHD, memory_format=torch.contiguous_format)
+        arguments = (q_PHD, k_PHD, v_PHD, offsets_S1, launch.longest)
+        made.append(attend(*arguments, scale=given.scale, out=out_PHD)[: offsets[-1]])
+    return made
+
+
+def _require_right(mine: Sequence[Tensor], true: Sequence[Tensor]) -> None:
+    """Refuse rows of which one, of one head, is farther from the portable ones than rounding is."""
+    for rows_PHD, true_PHD in zip(mine, true, strict=True):
+        allowed = max(LEAST_DIFFERENCE, ROUNDINGS * torch.finfo(true_PHD.dtype).eps)
+        gap_PH = torch.linalg.vector_norm(rows_PHD.float() - true_PHD.float(), dim=-1)
+        size_PH = torch.linalg.vector_norm(true_PHD.float(), dim=-1)
+        worst = float((gap_PH / size_PH.clamp_min(size_PH.mean())).max())
+        if not worst <= allowed:
+            raise ParityError(
+                f"a row must be the portable attention's, but one is off by {worst:.3g} of it, "
+                f"allowed {allowed:.3g}"
+            )
 
 
 def loads(launch: Launch) -> list[list[int]]:
@@ -168,15 +212,9 @@ def loads(launch: Launch) -> list[list[int]]:
 
 def _time(attend: plain.Attend, launch: Launch, given: FirstCall) -> float:
     """Milliseconds of one call a load, over both loads, on random rows."""
-    device, shape = launch.device, (launch.rows, launch.heads, launch.head_dim)
-    generator = torch.Generator(device).manual_seed(0)
-    q_PHD, k_PHD, v_PHD = (
-        torch.empty_strided(shape, strides, device=device, dtype=launch.dtype).normal_(
-            generator=generator
-        )
-        for strides in given.strides
-    )
-    out_PHD = torch.zeros(shape, device=device, dtype=launch.dtype)
+    device = launch.device
+    q_PHD, k_PHD, v_PHD = _drawn(launch, given)
+    out_PHD = torch.zeros_like(q_PHD, memory_format=torch.contiguous_format)
     offsets_S1 = torch.zeros(launch.segments + 1, device=device, dtype=torch.int32)
     run = partial(
         attend,
@@ -188,6 +226,17 @@ def _time(attend: plain.Attend, launch: Launch, given: FirstCall) -> float:
         return _called(run, offsets_S1, loads(launch))
     with _ONE_AT_A_TIME:
         return _graphed(run, offsets_S1, loads(launch))
+
+
+def _drawn(launch: Launch, given: FirstCall) -> list[Tensor]:
+    """Random queries, keys and values, the same each time."""
+    shape = (launch.rows, launch.heads, launch.head_dim)
+    generator = torch.Generator(launch.device).manual_seed(0)
+    empty = [
+        torch.empty_strided(shape, strides, device=launch.device, dtype=launch.dtype)
+        for strides in given.strides
+    ]
+    return [tensor.normal_(generator=generator) for tensor in empty]
 
 
 def _called(run: partial[Tensor], offsets_S1: Tensor, full: Sequence[Sequence[int]]) -> float:

@@ -39,10 +39,25 @@ def attend(  # noqa: PLR0913 - the one signature of packed attention
     Returns:
         `out`, or a new tensor with zeros in the rows past the last segment.
     """
+    step = max(longest, LEAST_ROWS)
+    return in_blocks(q_PHD, k_PHD, v_PHD, offsets_S1, longest, scale=scale, out=out, step=step)
+
+
+def in_blocks(  # noqa: PLR0913 - the one signature of packed attention
+    q_PHD: Tensor,
+    k_PHD: Tensor,
+    v_PHD: Tensor,
+    offsets_S1: Tensor,
+    longest: int,
+    *,
+    scale: float,
+    out: Tensor | None = None,
+    step: int = LEAST_ROWS,
+) -> Tensor:
+    """`attend` with so many query rows at once: few need little memory and many calls."""
     rows = torch.arange(q_PHD.shape[0], device=q_PHD.device, dtype=torch.int32)
     segment_P = torch.searchsorted(offsets_S1[1:], rows, right=True, out_int32=True)
     q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q_PHD, k_PHD, v_PHD))
-    step = max(longest, LEAST_ROWS)
     blocks = []
     for start in range(0, len(rows), step):
         mine = slice(start, start + step)

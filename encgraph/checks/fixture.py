@@ -19,7 +19,7 @@ from encgraph.records import Plan
 
 
 class CheckEncoder(Protocol):
-    """Run the checks and fail the test with a line for each that did not pass."""
+    """Run the checks and fail the test with a line for each that failed or left answers unproven."""
 
     def __call__(
         self,
@@ -31,7 +31,9 @@ class CheckEncoder(Protocol):
         plan: Plan | None = None,
         skip: Iterable[str] = (),
     ) -> list[Checked]:
-        """Return every outcome if none failed; those named in `skip` may.
+        """Return every outcome if none failed and right answers were proven.
+
+        What is named in `skip` may fail; `forward` and `parity` named there may be left unrun.
 
         Budgets of a `plan` are filled as well as those that the checks make.
         """
@@ -62,7 +64,9 @@ def _check(
     )
     found = list(suite.run(subject))
     failed = [one for one in found if one.passed is False and one.name not in allowed]
-    if failed:
-        lines = [f"{one.name}: {said}" for one in failed for said in one.detail]
+    lines = [f"{one.name}: {said}" for one in failed for said in one.detail]
+    unproven = suite.unproven(one for one in found if one.name not in allowed)
+    lines += [f"{name}: {said}" for name, said in unproven.items()]
+    if lines:
         pytest.fail("\n".join(lines), pytrace=False)
     return found

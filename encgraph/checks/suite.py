@@ -5,7 +5,7 @@ breaks off is failed, with the line of the encoder's code that broke it; others 
 breaks refer to it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 
@@ -59,6 +59,8 @@ RUNNING: dict[str, Running] = {
 }
 """Checks of a captured runner; each needs the whole protocol."""
 CHECK_NAMES = ("methods", *STATIC, "capture", *RUNNING)
+PROOFS = ("forward", "parity")
+"""What proves that answers are right, eager and replayed; no encoder lacks what these need."""
 
 
 def run(subject: Subject) -> Iterator[Checked]:
@@ -82,6 +84,19 @@ def run(subject: Subject) -> Iterator[Checked]:
             yield checked.not_run(name, f"needs {', '.join(lacking)}")
     else:
         yield from _captured(subject, tried)
+
+
+def unproven(found: Iterable[Checked]) -> dict[str, str]:
+    """Why the checks that prove right answers were not run, by name; empty if each was.
+
+    >>> unproven([checked.not_run("parity", "no memory"), checked.not_run("clips", "images alone")])
+    {'parity': 'right answers were not proven: no memory'}
+    """
+    return {
+        one.name: f"right answers were not proven: {'; '.join(one.detail)}"
+        for one in found
+        if one.name in PROOFS and one.passed is None
+    }
 
 
 def _captured(subject: Subject, tried: "_Tried") -> Iterator[Checked]:

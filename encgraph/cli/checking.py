@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import typer
 
 from encgraph import sizes
 from encgraph.checks import checked, places, subject, suite
+from encgraph.checks.checked import Checked
 from encgraph.checks.subject import MakeInputs, Subject
 from encgraph.cli import machines, output, running
 from encgraph.cli.machines import Machine
@@ -45,7 +46,7 @@ def show(
         as_json: Whether to write one JSON value instead of lines.
 
     Raises:
-        typer.Exit: With status 1 if one failed.
+        typer.Exit: With status 1 if one failed, or one that proves right answers was not run.
         ValueError: If there is no such encoder, it has no such body, or the plan is not for it.
     """
     machine = machines.chosen(backend)
@@ -64,7 +65,16 @@ def show(
                 output.line(line)
     if as_json:
         output.machine(found)
-    if any(one.passed is False for one in found):
+    _end(found, output.note if as_json else output.line)
+
+
+def _end(found: Sequence[Checked], say: Callable[[str], None]) -> None:
+    """Raise unless no check failed and those that prove right answers were run."""
+    unproven = suite.unproven(found)
+    if unproven:
+        said = next(iter(unproven.values()))
+        say(f"{said} ({', '.join(unproven)} not run)")
+    if unproven or any(one.passed is False for one in found):
         raise typer.Exit(1)
 
 

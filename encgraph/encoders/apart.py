@@ -21,6 +21,8 @@ else its rounding."""
 ANOTHER_PLACE = 0.05
 """The same in another place of a batch of another shape, so by other kernels: a deep module in bfloat16
 is some percent apart."""
+CROWD = 17
+"""Items of a larger batch: a limit on how many are treated alike shows from some number on."""
 SMALLEST = 1e-6
 """Distance that counts as none, for rows of zeros."""
 
@@ -33,7 +35,8 @@ def rows_alone(module: nn.Module, example: Tensor, rows: RunSlots) -> Sequence[T
     whatever their dtype; only beside none at all do they round otherwise.
 
     Args:
-        module: Run six times, and once a copy that shares its weights, where one can be made.
+        module: Run eight times, twice on `CROWD` items, and once a copy that shares its weights, where
+            one can be made.
         example: One item.
         rows: Runs it on a batch.
 
@@ -67,10 +70,12 @@ def rows_alone(module: nn.Module, example: Tensor, rows: RunSlots) -> Sequence[T
     for place in (0, 1):
         mine = [made[place : place + 1] for made in twice]
         demand(_alike(mine, alone, least=ANOTHER_PLACE), "copies of itself")
-    for what, other in _neighbours(one, noise).items():
+    neighbours = _neighbours(one, noise)
+    for what, other in neighbours.items():
         batch = torch.cat((one, other, noise))  # it may leak either way
         ends = [made[::2] for made in rows(module, batch)]
         demand(_alike(ends, calm, least=ONE_SHAPE), what)
+    demand(_crowd_apart(module, one, alone, list(neighbours.values()), rows), f"{CROWD - 1} others")
     require(not (said := _changed(module, kept)), said)
     return alone
 
@@ -193,6 +198,29 @@ def _neighbours(one: Tensor, noise: Tensor) -> dict[str, Tensor]:
         "one 1,000 times as large": 1e3 * (one + noise),
         "NaN": torch.full_like(one, torch.nan),
     }
+
+
+def _crowd_apart(
+    module: nn.Module,
+    one: Tensor,
+    alone: Sequence[Tensor],
+    others: Sequence[Tensor],
+    rows: RunSlots,
+) -> bool:
+    """Whether `CROWD` copies give the rows of one, and the first and last also beside other items.
+
+    True of a module that refuses so many, such as for want of memory: it answers none of them wrongly.
+    """
+    between = [others[index % len(others)] for index in range(CROWD - 2)]
+    try:
+        copies = rows(module, torch.cat([one] * CROWD))
+        beside = rows(module, torch.cat((one, *between, one)))
+    except Exception:
+        return True
+    ends = [[made[:: CROWD - 1] for made in each] for each in (copies, beside)]
+    return _alike(
+        copies, [made.expand(CROWD, -1, -1) for made in alone], least=ANOTHER_PLACE
+    ) and _alike(ends[1], ends[0], least=ONE_SHAPE)
 
 
 def _alike(mine: Sequence[Tensor], true: Sequence[Tensor], *, least: float) -> bool:

@@ -41,7 +41,7 @@ def fixed(
     modality: Modality = Modality.IMAGE,
     most: int = 1,
 ) -> Fixed:
-    """Make an encoder of a module; it is run six times to learn its output, the first time watched.
+    """Make an encoder of a module; it is run eight times to learn its output, the first time watched.
 
     What is watched is said in `following`; a compiled module runs as eager the first time. Until it
     returns, compiled calls of other threads run eager too, or raise where they would compile anew.
