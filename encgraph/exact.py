@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from encgraph import ambient, capturing, graphs, layouts, meters, static, streams
+from encgraph import ambient, capturing, graphs, layouts, meters, static, streams, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import CaptureError, StaleBufferError
@@ -37,7 +37,6 @@ from encgraph.records import (
     Step,
 )
 from encgraph.results import Memory
-from encgraph.watch import Watch
 
 Known = TypeVar("Known")
 REMEMBERED = 4096
@@ -93,6 +92,7 @@ class ExactSet(GraphSet):
 
         Raises:
             StaleBufferError: If a capture is due and the encoder changed since the last one.
+            CaptureError: If a capture is due and forward hooks are installed.
         """
         layout, load = layout_of(items), Load.of(items)
         if self.keep.max_tokens is not None and load.tokens > self.keep.max_tokens:
@@ -159,6 +159,7 @@ class ExactSet(GraphSet):
         changed = self._watch.changed() if self._watch else None
         if changed:
             raise StaleBufferError(f"{changed} after capture; clear and capture again")
+        watch.refuse_hooks(self.encoder.module)
         if full:
             self._evict()
         with ambient.kept_out(self.encoder.spec.device):
@@ -208,7 +209,9 @@ class ExactSet(GraphSet):
             self._home, self._lost_bytes = None, 0  # torch lets nobody into a pool without graphs
             return
         self.state = State.PARTIAL if self.failures else State.CAPTURED
-        self._watch = Watch.of(self.encoder.module, {f"{i}": t for i, t in enumerate(self.slabs)})
+        self._watch = watch.Watch.of(
+            self.encoder.module, {f"{i}": t for i, t in enumerate(self.slabs)}
+        )
 
 
 def open_set(

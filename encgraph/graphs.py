@@ -35,14 +35,13 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from encgraph import ambient, capturing, memory, static, streams
+from encgraph import ambient, capturing, memory, static, streams, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders.protocol import Encoder, EncoderSpec, Input
 from encgraph.errors import CaptureError, StaleBufferError
 from encgraph.records import DIMENSIONS, Capacity, Item, Load, Modality, Plan, Route, Step
 from encgraph.results import Memory
 from encgraph.tabular import Showing
-from encgraph.watch import Watch
 
 Observe = Callable[[Step], AbstractContextManager[None]]
 
@@ -92,7 +91,7 @@ class GraphSet(Showing):
     generation: int = 0
     """Replays begun so far: a borrowed output is good until it changes."""
     peak_bytes: int | None = None
-    _watch: Watch | None = None
+    _watch: watch.Watch | None = None
     _stream: torch.cuda.Stream | None = None
 
     def __enter__(self) -> "GraphSet":
@@ -225,7 +224,8 @@ def capture(
 
     Raises:
         ValueError: If the backend is unknown or absent, or the plan is for another encoder.
-        CaptureError: If no budget could be captured; names the line that stopped the first one.
+        CaptureError: If no budget could be captured (names the line that stopped the first one), or
+            forward hooks are installed.
     """
     _check(encoder, plan, backend=backend, slabs=slabs)
     with ambient.kept_out(encoder.spec.device):
@@ -247,7 +247,7 @@ def capture(
     if len(failures) == len(made.graphs):
         raise CaptureError(f"no budget could be captured: {failures[0]}")
     made.state = State.PARTIAL if failures else State.CAPTURED
-    made._watch = Watch.of(encoder.module, static.named(made.graphs))
+    made._watch = watch.Watch.of(encoder.module, static.named(made.graphs))
     return made
 
 
@@ -290,3 +290,4 @@ def _check(encoder: Encoder, plan: Plan, *, backend: str, slabs: str) -> None:
     name = encoder.spec.name
     if plan.encoder != name:
         raise ValueError(f"the plan is for encoder {plan.encoder!r}, got {name!r}; plan again")
+    watch.refuse_hooks(encoder.module)

@@ -25,7 +25,6 @@ from encgraph import ambient, capturing, graphs, incoming, packing, rows, watch
 from encgraph.borrowed import Borrowed
 from encgraph.encoders import protocol
 from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
-from encgraph.errors import CaptureError
 from encgraph.exact import ExactSet
 from encgraph.graphs import GraphSet, Observe
 from encgraph.incoming import Incoming, Refusal
@@ -129,12 +128,7 @@ class EncoderRunner(Showing):
             self._clear()
             self._knows = True
             if self.is_graphed:
-                hooked = watch.hooked(self.encoder.module)
-                if hooked:
-                    raise CaptureError(
-                        f"module {hooked!r} has forward hooks, which a replay would not run; "
-                        "remove them or run eager"
-                    )
+                watch.refuse_hooks(self.encoder.module)
                 self._open()
             return self.memory
 

@@ -3,17 +3,20 @@
 A graph keeps to what it recorded, and a copy that shares a module's parameters to what it copied. Both
 ask here whether the module is still so made. Remembered of each module: its class, its children, its
 forward hooks, its training mode, a `forward` of its own, and by value every attribute that is a bool,
-a number, a string, a dtype, None, or a tuple, list or dict of those.
+a number, a string, a dtype, None, a function, or a tuple, list or dict of those; and of each class its
+forward.
 
-Not remembered: attributes that are added later; other objects (configs, functions, tensors that are
-neither parameter nor buffer), so that an edit inside a config is not noticed; and what a forward reads
-outside its module. A forward that counts in an attribute is one that no graph follows.
+Not remembered: attributes that are added later; other objects (configs, tensors that are neither
+parameter nor buffer, in which forwards keep what they made last), so that an edit inside a config is
+not noticed; and what a forward reads outside its module. A forward that counts in an attribute is one
+that no graph follows.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Self
 
 import torch
@@ -21,7 +24,10 @@ from torch import nn
 
 from encgraph.errors import require
 
-_PLAIN = (bool, int, float, complex, str, torch.dtype, type(None))
+_PLAIN = (
+    *(bool, int, float, complex, str, torch.dtype, type(None)),
+    *(FunctionType, BuiltinFunctionType),
+)
 """Types of attributes that are remembered."""
 TORCHS_OWN = frozenset(vars(nn.Module()))
 """Attributes that torch gives every module."""
@@ -43,6 +49,8 @@ class Structure:
     names: list[str]
     modules: list[nn.Module]
     classes: list[type[nn.Module]]
+    kinds: dict[type[nn.Module], Any]
+    """The forward of each class."""
     states: list[Attributes]
     """The modules' own dicts of attributes."""
     contents: list[tuple[Attributes, ...]]
@@ -72,6 +80,7 @@ class Structure:
         named = dict(module.named_modules())
         require_python(named)
         modules = list(named.values())
+        classes = [type(each) for each in modules]
         states: list[Attributes] = [vars(each) for each in modules]
         dicts = [state[key] for state in states for key in _DICTS]
         # A compiled module keeps no mode of its own, but that of the module inside it.
@@ -84,7 +93,8 @@ class Structure:
         return cls(
             names=list(named),
             modules=modules,
-            classes=[type(each) for each in modules],
+            classes=classes,
+            kinds={kind: kind.forward for kind in classes},
             states=states,
             contents=[tuple(dict(state[key]) for key in _DICTS) for state in states],
             filled=[each for each in dicts if each],
@@ -102,6 +112,7 @@ class Structure:
             not any(self.empty)
             and self.filled == self.filled_with
             and list(map(type, self.modules)) == self.classes
+            and all(kind.forward == forward for kind, forward in self.kinds.items())
             and [state.get("forward") for state in self.states] == self.forwards
             and self._reads_the_same()
         ):
@@ -118,8 +129,7 @@ class Structure:
     def _differences(self, at: int) -> Iterator[str]:
         prefix, state = self.names[at], self.states[at]
         name = prefix or "encoder"
-        if type(self.modules[at]) is not self.classes[at]:
-            yield f"module {name!r} changed its class"
+        yield from self._reclassed(at, name)
         children, *hooks = self.contents[at]
         for key, done in _exchanged(children, state["_modules"]):
             yield f"submodule {f'{prefix}.{key}'.lstrip('.')!r} was {done}"
@@ -134,7 +144,15 @@ class Structure:
             yield f"module {name!r} changed a forward of its own"
         for key, before, after in zip(keys, then, now, strict=True):
             if not _is_plain(after) or before != after:
-                yield f"attribute {key!r} of module {name!r} changed ({before!r} -> {_said(after)})"
+                said = f"{_said(before)} -> {_said(after)}"
+                yield f"attribute {key!r} of module {name!r} changed ({said})"
+
+    def _reclassed(self, at: int, name: str) -> Iterator[str]:
+        kind = self.classes[at]
+        if type(self.modules[at]) is not kind:
+            yield f"module {name!r} changed its class"
+        if kind.forward != self.kinds[kind]:
+            yield f"class {kind.__name__!r} of module {name!r} changed its forward"
 
 
 def require_python(named: Mapping[str, nn.Module]) -> None:
@@ -174,4 +192,6 @@ def _exchanged(then: Attributes, now: Attributes) -> Iterator[tuple[str, str]]:
 def _said(value: object) -> str:
     if value is _ABSENT:
         return "gone"
+    if isinstance(value, FunctionType | BuiltinFunctionType):
+        return value.__qualname__
     return repr(value) if _is_plain(value) else type(value).__name__

@@ -159,6 +159,13 @@ def test_changed_weights_are_seen_or_refused(backend, change, name):
             made.replay(made.graphs[0].capacity, batch([SMALL], encoder))
 
 
+def test_a_hook_refuses_capture_by_name():
+    encoder = tiny("reference")
+    _hook(encoder.module)
+    with pytest.raises(CaptureError, match=r"'blocks\.0' has forward hooks"):
+        graphs.capture(encoder, plan(16), backend="reference")
+
+
 def bad_shape(buffers):
     """Fail as an encoder does that a shape does not suit."""
     if buffers["pixels"].is_cuda:

@@ -116,6 +116,21 @@ def test_8_bit_and_float_items_share_a_replay_and_eager_takes_both(family):
         torch.testing.assert_close(mine, true, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("family", ["qwen3-vl", "siglip"])
+def test_another_normalisation_is_followed_at_once(family):
+    encoder = built(family)
+    raw = raw_batch(encoder)
+    before = encoder.eager(raw)
+    other = pixels.Normalisation((0.1, 0.2, 0.3), (0.9, 0.8, 0.7))
+    if family == "siglip":
+        encoder.slot = replace(encoder.slot, normalisation=other)
+    else:
+        encoder.normalisation = other
+    after, fresh = encoder.eager(raw), encoder.oracle().eager(raw)
+    assert not torch.equal(before[0].main, after[0].main)
+    torch.testing.assert_close(after[0].main, fresh[0].main, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("family", NORMALISED)
 def test_filling_8_bit_pixels_never_waits(family):
     encoder = built(family)

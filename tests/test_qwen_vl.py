@@ -147,6 +147,20 @@ def test_host_metadata_equals_graph_metadata_exactly():
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_rotary_frequencies_edited_in_place_are_seen_by_host_metadata(inference):
+    encoder, batch_ = tiny(metadata="host"), batch(MIXES[1])
+    rotary = encoder.module.rotary_pos_emb
+    with torch.inference_mode(inference):
+        rotary.inv_freq = rotary.inv_freq.clone()
+        buffers = encoder.buffers(CAPACITY, CPU, torch.float32)
+        replayed(encoder, buffers, batch_)
+        rotary.inv_freq.mul_(1.25)
+        _, outputs = replayed(encoder, buffers, batch_)
+    for mine, true in zip(outputs, stock(encoder, batch_), strict=True):
+        assert error(mine[0], true[0]) < 1e-5
+
+
 def test_without_an_attention_slab_the_outputs_are_the_same():
     one = batch(MIXES[1])
     encoder = tiny(attention_slab=False)

@@ -14,7 +14,7 @@ class Scaled(nn.Module):
         super().__init__()
         self.layer = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
         self.scaling, self.name, self.sides, self.rates = 0.5, "a", (1, 2), {"one": [1.0]}
-        self.seen = None
+        self.seen, self.act = None, torch.relu
         self.eval()
 
 
@@ -40,6 +40,7 @@ CHANGES = {
     "tensor": (lambda m: setattr(m, "sides", torch.ones(3)), "((1, 2) -> Tensor)"),
     "gone": (lambda m: delattr(m, "scaling"), "(0.5 -> gone)"),
     "width": (lambda m: setattr(m.layer[0], "in_features", 3), "of module 'layer.0' changed"),
+    "function": (lambda m: setattr(m, "act", shifted), "relu -> shifted)"),
     "class": (lambda m: setattr(m.layer[1], "__class__", nn.Tanh), "'layer.1' changed its class"),
     "mode": (lambda m: m.layer[1].train(), "module 'layer.1' changed its training mode"),
     "hook": (
@@ -61,6 +62,15 @@ def test_what_changed_is_named(name):
     assert structure.changed() is None
     change(module)
     assert said in structure.changed()
+
+
+def test_another_forward_of_a_class_is_named(monkeypatch):
+    module = Scaled()
+    structure = Structure.of(module)
+    monkeypatch.setattr(nn.ReLU, "forward", shifted)
+    assert structure.changed() == "class 'ReLU' of module 'layer.1' changed its forward"
+    monkeypatch.undo()
+    assert structure.changed() is None
 
 
 def test_a_hook_in_the_place_of_another_is_a_change():

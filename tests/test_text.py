@@ -57,6 +57,24 @@ def test_pooling_keeps_to_each_text():
     assert pooled_rows(rows, where, "none") is rows
 
 
+@pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
+def test_what_is_not_finite_in_one_text_or_in_padding_stays_there(bad):
+    rows = torch.randn(12, 4)
+    where = segmented(torch.arange(12), LENGTHS)
+    right = pooled_rows(rows, where, "mean")
+    rows[3, 1] = rows[10, 2] = bad
+    mean = pooled_rows(rows, where, "mean")
+    assert torch.equal(mean[[0, 2]], right[[0, 2]])
+    torch.testing.assert_close(mean[1], rows[3], equal_nan=True)
+
+
+def test_what_graphs_hold_of_an_encoder_cannot_be_set():
+    encoder = registry.named("bert-tiny", device=CPU, dtype=torch.float32)
+    for name, value in (("pooling", "mean"), ("normalized", False)):
+        with pytest.raises(AttributeError, match=name):
+            setattr(encoder, name, value)
+
+
 @pytest.mark.parametrize("family", ["bert-tiny", "xlm-roberta-tiny", "modernbert-tiny"])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("normalized", [True, False])

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn.modules import module as all_modules
 
+from encgraph import watch as watching
 from encgraph.watch import LooksOn, Watch, hooked
 
 
@@ -104,3 +105,43 @@ def test_a_hook_on_all_modules_is_a_change_unless_it_looks_on():
             other.remove()
     finally:
         looking.remove()
+
+
+def square(**how):
+    return torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, **how)).eval()
+
+
+LAYOUTS = {
+    "transposed": lambda held: held.transpose(0, 1),
+    "cut": lambda held: held[:2],
+    "viewed": lambda held: held.view(2, 8, 3, 3),
+    "strides": lambda held: held.as_strided((4, 4, 3, 3), (36, 1, 12, 4)),
+    "dtype": lambda held: held.view(torch.float16),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("has_guards", [False, True])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_another_layout_at_the_same_address_is_named(name, has_guards, grad, monkeypatch):
+    if not has_guards:
+        monkeypatch.setattr(watching, "compiled", None)
+    module = square(dtype=torch.bfloat16)
+    with torch.set_grad_enabled(grad):
+        watch = Watch.of(module, {})
+    kept, weight = module[0].weight.data, module[0].weight
+    assert watch.changed() is None
+    weight.data = LAYOUTS[name](kept)
+    assert weight.data_ptr() == kept.data_ptr()
+    assert "weight '0.weight' was laid out otherwise (torch.bfloat16 (4, 4" in watch.changed()
+    weight.data = kept
+    assert watch.changed() is None
+
+
+def test_the_mode_of_gradients_and_of_inference_is_no_change():
+    module = square()
+    watch = Watch.of(module, {})
+    module.requires_grad_(False)
+    assert watch.changed() is None
+    with torch.inference_mode():
+        assert watch.changed() is None

@@ -15,7 +15,6 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, cast
 
 import torch
@@ -117,6 +116,7 @@ class Fixed:
             eager_forward in known, f"eager_forward must be one of {known}, got {eager_forward!r}"
         )
         self._weight = rows.weight_of(module)
+        self._affines = pixels.Affines()
         self.slot, self.name = slot, name
         self._module, self._run, self._make_face = module, run, face
         self._face = faces.Face(module, face)
@@ -278,12 +278,9 @@ class Fixed:
     def _copy(self, pixels_M: Tensor, inputs: Sequence[Input]) -> None:
         sources = [value.pixels.view(-1, *self.slot.shape) for value in inputs]
         raw = any(source.dtype == torch.uint8 for source in sources)
-        rows.copy_ends(pixels_M, sources, self._affine if raw else None)
-
-    @cached_property
-    def _affine(self) -> pixels.Affine | None:
-        known = self.slot.normalisation
-        return known.affine(self.slot.shape, self._weight.device) if known else None
+        known = self.slot.normalisation if raw else None
+        affine = self._affines.of(known, self.slot.shape, self._weight.device)
+        rows.copy_ends(pixels_M, sources, affine)
 
     def _packed(self, made: Sequence[Tensor]) -> EncoderOutput:
         main, *extra = (tensor.flatten(0, 1) for tensor in made)

@@ -14,7 +14,6 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, Self, Unpack, cast
 
@@ -72,6 +71,7 @@ class PackedTower(PackedFamily):
         chosen = choose.named(attention, device=self._weight.device, dtype=self._weight.dtype)
         self._registered = choose.register(chosen)
         self.size, self.name, self.attention = size, name or size.name, chosen.name
+        self._affines = pixels.Affines()
         self.normalisation = pixels.NORMALISATIONS.get(size.family)
         self._takes = packed.Takes.of(size)
         self._metadata, self._eager, self._fill = metadata, eager_forward, fill_rule
@@ -97,15 +97,11 @@ class PackedTower(PackedFamily):
     def _arguments(self, grid_M13: Tensor, patches: int, segments: int) -> dict[str, Any]:
         """Tensors the face is given, from padded grids: static shapes, no synchronization."""
 
-    @cached_property
-    def _affine(self) -> pixels.Affine | None:
-        """Factors of a patch of 8-bit pixels, made when pixels are first copied."""
-        width, known = self.size.patch_width, self.normalisation
-        return known.affine((width,), self._weight.device) if known else None
-
     def _copy_pixels(self, rows_PK: Tensor, inputs: Sequence[Input]) -> None:
         """Write items end to end from row 0, normalising 8-bit ones; never waits."""
-        rows.copy_ends(rows_PK, [value.pixels for value in inputs], self._affine)
+        shape = (self.size.patch_width,)
+        affine = self._affines.of(self.normalisation, shape, self._weight.device)
+        rows.copy_ends(rows_PK, [value.pixels for value in inputs], affine)
 
     def _limits(self, longest: int) -> dict[str, int]:
         """Host numbers the face is given, from the longest segment."""

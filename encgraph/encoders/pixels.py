@@ -61,6 +61,28 @@ class Affine:
         torch.addcmul(self.shift, raw, self.scale, out=rows)
 
 
+class Affines:
+    """Keep one encoder's factors for as long as they are asked for alike.
+
+    Of one encoder each, since another's replays may be on another stream, which does not wait for the
+    copy to the device.
+    """
+
+    def __init__(self) -> None:
+        self._made: tuple[object, Affine] | None = None
+
+    def of(
+        self, known: Normalisation | None, shape: tuple[int, ...], device: torch.device
+    ) -> Affine | None:
+        """Factors of a normalisation, of one item's shape, on a device; None without one."""
+        if known is None:
+            return None
+        asked = known, shape, device
+        if self._made is None or self._made[0] != asked:
+            self._made = asked, known.affine(shape, device)
+        return self._made[1]
+
+
 _HALF = Normalisation(tuple(IMAGENET_STANDARD_MEAN), tuple(IMAGENET_STANDARD_STD))
 _CLIP = Normalisation(tuple(OPENAI_CLIP_MEAN), tuple(OPENAI_CLIP_STD))
 _IMAGENET = Normalisation(tuple(IMAGENET_DEFAULT_MEAN), tuple(IMAGENET_DEFAULT_STD))

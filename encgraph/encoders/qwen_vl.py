@@ -43,6 +43,7 @@ class QwenVL(PackedTower):
 
     _tables: tuple[Tensor, Tensor]
     _tables_of: tuple[object, ...] = ()
+    _tables_at: list[object]
 
     @classmethod
     def config(cls, size: EncoderSize) -> Qwen3VLVisionConfig:
@@ -165,14 +166,22 @@ class QwenVL(PackedTower):
     def _rotary_tables(self) -> tuple[Tensor, Tensor]:
         """Cos and sin of every position along one side, (positions, D / 4).
 
-        Made again where the tower's rotary embedding, or a buffer bound in it, is another.
+        Made again where the tower's rotary embedding, or a buffer bound in it, is another or was
+        written to; always where a buffer keeps no count of that, as those made in inference mode.
         """
         rotary = self._module.rotary_pos_emb
         made_of = (rotary, *rotary.buffers())
-        if list(map(id, self._tables_of)) != list(map(id, made_of)):
+        made_at = [id(rotary), *map(_written, made_of[1:])]
+        if not self._tables_of or self._tables_at != made_at:
             positions = torch.arange(LONGEST_SIDE, device=self._weight.device)
             cos, sin = rotary(self._weight, positions[:, None].expand(-1, 2))
             quarter = cos.shape[1] // 4
             self._tables = cos[:, :quarter].contiguous(), sin[:, :quarter].contiguous()
-            self._tables_of = made_of
+            self._tables_of, self._tables_at = made_of, made_at
         return self._tables
+
+
+def _written(tensor: Tensor) -> tuple[object, ...]:
+    """What differs once a tensor that is kept alive was written to or moved."""
+    version = object() if tensor.is_inference() else tensor._version
+    return id(tensor), tensor.data_ptr(), version

@@ -75,11 +75,16 @@ def copy_ends(rows: Tensor, sources: Sequence[Tensor], affine: Affine | None = N
 def _write(rows: Tensor, source: Tensor, affine: Affine | None) -> None:
     """Write one tensor; what is converted is converted on the device, where that is quicker."""
     other = source.dtype != rows.dtype
-    moved = source.to(rows.device, non_blocking=True) if other else source
+    moved = source.to(rows.device, non_blocking=rows.is_cuda) if other else source
     if affine is not None and source.dtype == torch.uint8:
         affine.write(rows, moved)
     else:
-        rows.copy_(moved, non_blocking=True)
+        copy(rows, moved)
+
+
+def copy(rows: Tensor, source: Tensor) -> None:
+    """Copy a tensor; on a card without waiting, on the host only once it is there to be read."""
+    rows.copy_(source, non_blocking=rows.is_cuda)
 
 
 def lengthened(rows: Tensor, count: int) -> Tensor:

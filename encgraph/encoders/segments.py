@@ -58,7 +58,8 @@ def pooled_rows(rows_PH: Tensor, where: Segmented, pooling: Pooling) -> Tensor:
     """Pool packed rows text by text: (M, H), or all rows where there is no pooling.
 
     The mean is a product with a matrix of zeros and ones, in float32: no atomics, so the same texts
-    give the same bits. Padding rows must be finite; rows of unused slots are finite and meaningless.
+    give the same bits. What is not finite is added apart, since zero times it would spread to the other
+    texts; added to zeros, it gives the same in any order. Rows of unused slots are meaningless.
     """
     if pooling == "none":
         return rows_PH
@@ -68,7 +69,11 @@ def pooled_rows(rows_PH: Tensor, where: Segmented, pooling: Pooling) -> Tensor:
     slots_M = torch.arange(len(starts_M), device=rows_PH.device, dtype=torch.int32)
     belongs_MP = (slots_M[:, None] == where.item_P[None]).float()
     counts_M = (where.offsets_M1[1:] - starts_M).clamp(min=1)
-    return belongs_MP @ rows_PH.float() / counts_M[:, None]
+    full_PH = rows_PH.float()
+    finite_PH = full_PH.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    rest_M1H = full_PH.new_zeros(len(starts_M) + 1, full_PH.shape[1])
+    rest_M1H.index_add_(0, where.item_P, full_PH - finite_PH)
+    return (belongs_MP @ finite_PH + rest_M1H[:-1]) / counts_M[:, None]
 
 
 def padded(inputs: Sequence[Input], filler: int) -> tuple[Tensor, Tensor]:

@@ -136,7 +136,7 @@ class NaFlex:
         most = len(pixels_MLK)
         require(len(inputs) <= most, f"these buffers hold at most {most} items, got {len(inputs)}")
         for slot, value in zip(pixels_MLK, inputs, strict=False):
-            slot[: len(value.pixels)].copy_(value.pixels, non_blocking=True)
+            rows.copy(slot[: len(value.pixels)], value.pixels)
         pixels_MLK[len(inputs) :, :1].zero_()
         shapes = [(value.grid.h, value.grid.w) for value in inputs]
         shapes += [(1, 1)] * (most - len(shapes))
@@ -165,7 +165,7 @@ class NaFlex:
         longest = max(len(value.pixels) for value in inputs)
         pixels_NLK = self._weight.new_zeros(len(inputs), longest, self.size.patch_width)
         for row, value in zip(pixels_NLK, inputs, strict=True):
-            row[: len(value.pixels)].copy_(value.pixels, non_blocking=True)
+            rows.copy(row[: len(value.pixels)], value.pixels)
         shapes = torch.tensor([(v.grid.h, v.grid.w) for v in inputs], device="cpu")
         shapes_N2 = torch.empty_like(shapes, device=self._weight.device)
         copy_into(shapes_N2, shapes)

@@ -71,7 +71,7 @@ class PackedText:
         self._weight = next(iter(module.parameters()))
         chosen = choose.named(attention, device=self._weight.device, dtype=self._weight.dtype)
         self.size, self.name, self.attention = size, name or size.name, chosen.name
-        self.pooling, self.normalized = pooling, normalized
+        self._pooling, self._normalized = pooling, normalized
         self._module, self._positions, self._eager = module, positions, eager_forward
         registered = text_attention.register(chosen)
         self._face = faces.Face(module, lambda module: faces.with_attention(module, registered))
@@ -81,6 +81,16 @@ class PackedText:
         """The module itself."""
         module: nn.Module = self._module
         return module
+
+    @property
+    def pooling(self) -> Pooling:
+        """How a text's rows become one; graphs hold it, so another is another encoder."""
+        return self._pooling
+
+    @property
+    def normalized(self) -> bool:
+        """Whether rows are scaled to length 1; graphs hold it, so another is another encoder."""
+        return self._normalized
 
     @property
     def spec(self) -> EncoderSpec:

@@ -209,10 +209,12 @@ class ShardedRunner(Showing):
             found = self.runner.encoder.item_spec(made)
         except Exception as error:
             raise ValueError(incoming.placed(str(error), index)) from error
+        rows, item = self.runner.encoder.spec.rows, value.item
         require(
-            (found.tokens, found.patches) == (value.item.tokens, value.item.patches),
-            f"item {index} must have the {value.item.tokens} tokens it was planned with, "
-            f"got pixels of {found.tokens}; give sizes and pixels of the same image",
+            (found.tokens, found.patches, rows(found)) == (item.tokens, item.patches, rows(item)),
+            f"item {index} must have the {item.tokens} tokens it was planned with, to give "
+            f"{rows(item)} rows, got pixels of {found.tokens} that give {rows(found)}; "
+            "give sizes and pixels of the same item",
         )
         return made
 
@@ -242,7 +244,9 @@ def _write(rows_TW: Tensor, outputs: Sequence[EncoderOutput], widths: Sequence[i
     columns = torch.split(rows_TW, list(widths), dim=1)
     each = zip(*(output.tensors for output in outputs), strict=True)
     for column, tensors in zip(columns, each, strict=True):
-        column.copy_(torch.cat(tensors))
+        joined = torch.cat(tensors)
+        assert joined.shape == column.shape, joined.shape  # or it would be broadcast
+        column.copy_(joined)
 
 
 def _said(items: Sequence[Item], shared: Assignment) -> str:
