@@ -14,7 +14,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from encgraph import graphs, sizes
+from encgraph import graphs, sizes, watch
 from encgraph.encoders import inputs, registry
 from encgraph.encoders.protocol import Buffers, EncoderOutput, Input
 from encgraph.encoders.qwen_vl import QwenVL
@@ -175,9 +175,13 @@ class Microscope:
         self.tower.safeguards = safeguards
         seen: list[Tensor] = []
         capacity = self.plan.graphs[0]
+
+        def look(block: object, given: object, state: Tensor) -> None:
+            seen.append(state.clone())
+
         with ExitStack() as stack:
             for block in self._blocks:
-                hook = block.register_forward_hook(lambda *args: seen.append(args[2].clone()))
+                hook = block.register_forward_hook(watch.LooksOn(look))
                 stack.callback(hook.remove)
             made = stack.enter_context(graphs.capture(self.tower, self.plan, backend="reference"))
             view = made.replay(capacity, before) if before else made.graphs[0].output[:0]

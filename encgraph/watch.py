@@ -62,7 +62,7 @@ class _Layouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LooksOn:
-    """A hook on all modules that changes nothing, so that a replay may go without it."""
+    """A hook that changes nothing, so that a replay may go without it."""
 
     hook: Callable[..., None]
 
@@ -196,13 +196,18 @@ def hooks_on_all() -> int:
 
 
 def hooked(module: nn.Module) -> str | None:
-    """Name of the first submodule with a forward hook, or None.
+    """Name of the first submodule with a forward hook that does more than look on, or None.
 
     A hook on all modules at once is found at the module itself.
     """
     if hooks_on_all():
         return "encoder"
-    found = (name for name, m in module.named_modules() if m._forward_hooks or m._forward_pre_hooks)
+    found = (
+        name
+        for name, m in module.named_modules()
+        for hook in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())
+        if not isinstance(hook, LooksOn)
+    )
     return next((name or "encoder" for name in found), None)
 
 

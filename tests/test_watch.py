@@ -3,6 +3,7 @@ import torch
 from torch.nn.modules import module as all_modules
 
 from encgraph import watch as watching
+from encgraph.errors import CaptureError
 from encgraph.watch import LooksOn, Watch, hooked
 
 
@@ -145,3 +146,12 @@ def test_the_mode_of_gradients_and_of_inference_is_no_change():
     assert watch.changed() is None
     with torch.inference_mode():
         assert watch.changed() is None
+
+
+def test_a_hook_that_looks_on_is_no_hook_to_refuse():
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    module[0].register_forward_hook(LooksOn(lambda *_: None))
+    watching.refuse_hooks(module)
+    module[0].register_forward_pre_hook(lambda *_: None)
+    with pytest.raises(CaptureError, match="module '0' has forward hooks"):
+        watching.refuse_hooks(module)
