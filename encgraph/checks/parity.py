@@ -20,11 +20,10 @@ in short rows is caught by the same rule for the items together, root mean squar
 
 One wrong row of thousands is lost in such a distance, so rows are looked at too. A row's distance is
 ||row - oracle's|| over the oracle's norm of that row or, for a row smaller than most, of the mean row. Rows
-of another item or place are off by sqrt(2) times that, zeros by 1. In bfloat16 on a CPU, over four batches a
-tiny tower, eager's worst row is off by 0.022, 2.1 times as far as its rows together, and the worst of graphs'
-forward 1.28 times as far as eager's, each at most; of our eager over seven real towers on an H200, with items
-of up to 16,777,216 values, these are 0.039, 1.4 and 1.14. A row has to be off both by `ROW_TOLERANCE` and by
-`ROW_MULTIPLE` times eager's worst to be called wrong; what is a little off in many rows is for the rules above.
+of another item or place are off by sqrt(2) times that, zeros by 1. A row has to be off both by `ROW_TOLERANCE`
+and by `ROW_MULTIPLE` times eager's worst to be called wrong: `tests/test_parity_bounds.py` holds that every tiny
+tower in bfloat16 stays under a fifth of the first and a half of the second. What is a little off in many rows is
+for the rules above.
 """
 
 import math
@@ -52,8 +51,8 @@ ROW_TOLERANCE = 0.25
 ROW_MULTIPLE = 4.0
 """How many times as far off as eager's worst row a rounded row may be.
 
-Thrice what was seen; where eager's rows are up to 5 times as far off as all together, a row of zeros is
-found up to a mean distance of 0.05, another item's up to 0.07.
+Where eager's rows are up to 5 times as far off as all together, a row of zeros is found up to a mean distance
+of 0.05, another item's up to 0.07.
 """
 CHANCE_DEVIATIONS = 3.0
 """Standard deviations by which chance may raise that, were both roundings independent."""
