@@ -63,7 +63,14 @@ def test_a_speedup_is_mean_over_mean() -> None:
 
 def test_a_source_says_card_versions_date_and_samples() -> None:
     said = readings.source(LINES)
-    for part in ("qwen3-vl-8b", "NVIDIA H200", "torch 2.13.0", "2026-11-29", "commit 3f2c1ab", "median of 5"):
+    for part in (
+        "qwen3-vl-8b",
+        "NVIDIA H200",
+        "torch 2.13.0",
+        "2026-11-29",
+        "commit 3f2c1ab",
+        "median of 5",
+    ):
         assert part in said
     points = readings.source([replace(LINES[-1], numbers={})])
     assert points.endswith("1 points, medians of 1 runs")
