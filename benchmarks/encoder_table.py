@@ -70,16 +70,17 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def checks_row(table: Table, name: str, attention: str, found: Sequence[Checked]) -> Measurement:
-    """All checks in one row: how many passed, which, and every figure."""
+    """All checks in one row: how many passed, which, and every figure.
+
+    One that left right answers unproven is among those that failed.
+    """
     numbers = {f"{one.name}_{figure}": v for one in found for figure, v in one.figures.items()}
-    for one in found:
-        if one.passed is not None:
-            numbers[f"passed_{one.name}_count"] = float(one.passed)
-    numbers["passed_count"] = float(sum(one.passed is True for one in found))
-    numbers["failed_count"] = float(sum(one.passed is False for one in found))
-    numbers["not_run_count"] = float(
-        len(suite.CHECK_NAMES) - sum(o.passed is not None for o in found)
-    )
+    unproven = suite.unproven(found)
+    judged = {o.name: o.passed is True for o in found if o.passed is not None or o.name in unproven}
+    numbers |= {f"passed_{one}_count": float(passed) for one, passed in judged.items()}
+    numbers["passed_count"] = float(sum(judged.values()))
+    numbers["failed_count"] = float(len(judged) - sum(judged.values()))
+    numbers["not_run_count"] = float(len(suite.CHECK_NAMES) - len(judged))
     return table.row(name, "checks", attention=attention, numbers=numbers)
 
 
@@ -95,6 +96,7 @@ def check(table: Table, family: str) -> Rows:
     except (Exception, OutOfTime) as error:
         stopped = why(error)
     problems = [f"{name} {o.name}: {said}" for o in found if o.passed is False for said in o.detail]
+    problems += [f"{name} {one}: {said}" for one, said in suite.unproven(found).items()]
     row = checks_row(table, name, attention, found)
     if stopped:
         numbers = {**row.numbers, "failed_count": row.numbers["failed_count"] + 1}

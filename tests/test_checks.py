@@ -16,6 +16,7 @@ from encgraph.checks import (
     checked,
     conformance,
     edits,
+    fallbacks,
     ownership,
     poison,
     running,
@@ -133,7 +134,7 @@ def test_too_few_rows_are_told_apart_from_the_budget():
 
 
 def test_a_fallback_in_another_order_names_its_items():
-    found = said(conformance.fallback(subject_of(examples.AnswersInAnotherOrder())))
+    found = said(fallbacks.check(subject_of(examples.AnswersInAnotherOrder())))
     line = "item 0 of a batch of [4, 8, 4, 12] tokens differs from stock().eager: 12 rows where there must be 4"
     assert line in found
 
@@ -217,7 +218,7 @@ def test_what_an_adapter_lacks_is_told_step_by_step():
         "rows first."
     )
     assert found["buffers"].detail == ("needs buffers",)
-    assert found["fallback"].detail == ("needs eager, stock, oracle",)
+    assert found["fallback"].detail == ("needs buffers, fill, forward, eager, stock, oracle",)
     assert {one.passed for name, one in found.items() if name != "methods"} == {None}
 
 

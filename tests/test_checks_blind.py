@@ -6,7 +6,17 @@ import torch
 from checks_examples import AnswersInAnotherOrder, Toy, make_inputs, subject_of
 from test_checks import said, with_runner
 
-from encgraph.checks import audit, conformance, edits, parity, reaching, running, stale, suite
+from encgraph.checks import (
+    audit,
+    conformance,
+    edits,
+    fallbacks,
+    parity,
+    reaching,
+    running,
+    stale,
+    suite,
+)
 from encgraph.checks.subject import Subject
 from encgraph.encoders.protocol import EncoderOutput
 
@@ -161,9 +171,9 @@ def test_another_number_of_rows_is_told_in_rows_and_not_as_nan():
     four, wide = (EncoderOutput(main=torch.zeros(4, width)) for width in (8, 9))
     assert parity.misfit(four, four) is None
     assert parity.misfit(wide, four) == "outputs of shapes [(4, 9)] where there must be [(4, 8)]"
-    found = said(conformance.fallback(subject_of(AnswersInAnotherOrder())))
+    found = said(fallbacks.check(subject_of(AnswersInAnotherOrder())))
     assert "nan" not in found
-    found = said(conformance.fallback(subject_of(blind.HasAnOracleOfFewerRows())))
+    found = said(fallbacks.check(subject_of(blind.HasAnOracleOfFewerRows())))
     assert "but differ: 4 rows where there must be 3; either they are two" in found
 
 

@@ -10,7 +10,17 @@ from checks_examples import ReturnsTooFewRows, Tower, Toy, subject_of
 from helpers import tiny
 from test_checks import said, with_runner
 
-from encgraph.checks import audit, bad_inputs, conformance, edits, ownership, poison, stale, suite
+from encgraph.checks import (
+    audit,
+    bad_inputs,
+    conformance,
+    edits,
+    fallbacks,
+    ownership,
+    poison,
+    stale,
+    suite,
+)
 from encgraph.checks.subject import Subject, synthetic
 from encgraph.encoders import wrap
 
@@ -77,7 +87,7 @@ def test_a_forward_that_drifts_is_named_as_such():
     ],
 )
 def test_a_stock_that_is_the_adapter_proves_nothing(encoder, who):
-    found = conformance.fallback(subject_of(encoder))
+    found = fallbacks.check(subject_of(encoder))
     assert (found.passed, found.detail) == (
         None, (f"{who}: nothing proves eager against the untouched module",)
     )  # fmt: skip
@@ -90,15 +100,13 @@ def test_a_wrapped_module_is_its_own_stock_and_a_tower_of_the_registry_is_not():
     subject = Subject(
         encoder=wrapped, make_inputs=lambda wanted, seed: [wrapped.input(example) for _ in wanted]
     )
-    assert conformance.fallback(subject).passed is None
+    assert fallbacks.check(subject).passed is None
     encoder = tiny()
-    assert conformance.fallback(
-        Subject(encoder=encoder, make_inputs=synthetic(encoder.spec))
-    ).passed
+    assert fallbacks.check(Subject(encoder=encoder, make_inputs=synthetic(encoder.spec))).passed
 
 
 def test_what_eager_and_forward_both_do_to_the_module_is_found():
-    for check in (conformance.fallback, conformance.forward):
+    for check in (fallbacks.check, conformance.forward):
         assert "differs from stock().eager: relative error 1," in said(
             check(subject_of(misleading.Doubles()))
         )
@@ -108,7 +116,7 @@ def test_what_eager_and_forward_both_do_to_the_module_is_found():
 def test_an_oracle_that_is_not_the_stock_module_is_found(dtype):
     encoder = misleading.DoublesItsOracle(Tower().to(dtype))
     assert "stock() and oracle() must be one untouched module in two dtypes" in said(
-        conformance.fallback(subject_of(encoder))
+        fallbacks.check(subject_of(encoder))
     )
 
 
@@ -116,7 +124,7 @@ def test_outputs_that_require_gradients_are_named(recwarn):
     encoder = misleading.KeepsGradients()
     found = said(with_runner(ownership.check, encoder))
     assert "outputs of eager require gradients, which keeps every activation alive" in found
-    assert conformance.fallback(subject_of(encoder)).passed
+    assert fallbacks.check(subject_of(encoder)).passed
     assert [str(w.message) for w in recwarn] == []
 
 

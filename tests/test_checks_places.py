@@ -9,7 +9,7 @@ from checks_examples import AnswersInAnotherOrder, Toy, subject_of
 from checks_places import slots_of
 from test_checks import said, with_runner
 
-from encgraph.checks import audit, conformance, poison, running, stale, suite
+from encgraph.checks import audit, fallbacks, poison, running, stale, suite
 from encgraph.encoders import wrap
 from encgraph.records import Item
 
@@ -79,7 +79,7 @@ def test_an_item_is_held_against_the_module_that_is_given_it_alone():
         return [wrapped.input(torch.rand(3, 4, 4, generator=generator)) for _ in wanted]
 
     subject = places.Subject(encoder=wrapped, make_inputs=images)
-    assert "item 3 of a batch of [1, 1, 1, 1]" in said(conformance.fallback(subject))
+    assert "item 3 of a batch of [1, 1, 1, 1]" in said(fallbacks.check(subject))
 
 
 def test_items_of_one_content_are_said_not_to_show_their_places():

@@ -1,12 +1,15 @@
 """Checks that could not prove right answers do not pass."""
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from checks_examples import Toy, make_inputs
 from helpers_cli import invoke, passes
 
+from encgraph import store
 from encgraph.checks import suite
 from encgraph.encoders.protocol import EncoderOutput
 
@@ -75,3 +78,16 @@ def test_the_fixture_fails_unless_told_to_skip(check_encoder, encoder):
         one.name: one.passed for one in check_encoder(encoder(), make_inputs, skip=suite.PROOFS)
     }
     assert found["parity"] is None
+
+
+def test_a_row_of_the_table_that_leaves_right_answers_unproven_has_failed(monkeypatch, tmp_path):
+    def short(subject):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setitem(suite.STATIC, "forward", (short, ()))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    table = importlib.import_module("encoder_table")
+    table.main(["--tiny", "--only", "clip", "--stages", "checks", "--out", str(tmp_path)])
+    [row] = store.read(tmp_path / "cpu" / "encoders.jsonl")
+    assert (row.numbers["failed_count"], row.numbers["passed_forward_count"]) == (1, 0)
+    assert f"clip-tiny forward: {NO_MEMORY}" in (tmp_path / "cpu" / "encoders.txt").read_text()

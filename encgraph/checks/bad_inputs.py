@@ -41,7 +41,7 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
     good = subject.batch(*subject.several)
     why = subject.unrepeated(runner, good, within=_SAME_RATIO)
     if why:
-        return checked.not_run("bad_inputs", why)
+        return checked.unjudged("bad_inputs", why)
     right = runner.execute(good)
     problems = [] if runner.execute([]) == [] else ["no items must give no outputs"]
     for what, spoil in SPOILED.items():

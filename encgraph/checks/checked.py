@@ -11,6 +11,8 @@ from encgraph.results import UNITS
 
 MOST_DETAILS = 12
 """Lines kept of a check that found many problems."""
+UNJUDGED = "not judged: "
+"""What begins the reason of a check that could not judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,11 @@ class Checked:
     def outcome(self) -> str:
         """One word or two for people."""
         return {True: "passed", False: "FAILED", None: "not run"}[self.passed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged(Checked):
+    """One that was not run since answers are wrong, or differ, with nothing changed."""
 
 
 def of(
@@ -61,6 +68,14 @@ def of(
 def not_run(name: str, why: str) -> Checked:
     """A check that could not be run."""
     return Checked(name=name, passed=None, detail=(why,))
+
+
+def unjudged(name: str, why: str) -> Unjudged:
+    """A check that found answers wrong, or different from one another, with nothing changed.
+
+    `suite` fails it where no check before it has failed, so that a wrong answer never passes.
+    """
+    return Unjudged(name=name, passed=None, detail=(f"{UNJUDGED}{why}",))
 
 
 def same(mine: Tensor, other: Tensor) -> bool:

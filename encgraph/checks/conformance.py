@@ -1,4 +1,4 @@
-"""Whether an encoder keeps the protocol: methods, buffers, fill, forward and fallback agree.
+"""Whether an encoder keeps the protocol: methods, buffers, fill and forward agree.
 
 Each check says what is missing and what to do, so that an adapter can be written step by step.
 """
@@ -9,16 +9,12 @@ from itertools import accumulate
 import torch
 
 from encgraph import capturing
-from encgraph.checks import checked, parity
+from encgraph.checks import checked
 from encgraph.checks.checked import Checked
 from encgraph.checks.subject import Subject
 from encgraph.encoders import protocol
 from encgraph.encoders.protocol import Buffers, Encoder, EncoderOutput, EncoderSpec, Input
 from encgraph.records import Capacity, Item
-
-ORACLE_RATIO = 0.25
-"""No tower in half precision is as far as this from itself in float32."""
-_PLAIN = (bool, int, float, str, type(None))
 
 
 def methods(encoder: Encoder) -> Checked:
@@ -222,70 +218,3 @@ def _wrong_rows(output: object, spec: EncoderSpec, capacity: Capacity) -> list[s
     if kinds != {spec.dtype}:
         problems.append(f"forward must return {spec.dtype}, got {sorted(map(str, kinds))}")
     return problems
-
-
-def fallback(subject: Subject) -> Checked:
-    """`eager` of a batch is what the untouched forward gives, item by item, owned and in order.
-
-    Not run where `stock` answers by the same `eager`: a thing compared with itself proves nothing.
-    """
-    encoder = subject.encoder
-    batch = [*subject.batch(*subject.several), *subject.batch(3 * subject.low, seed=1)]
-    outputs = encoder.eager(batch)
-    if not isinstance(outputs, list) or len(outputs) != len(batch):
-        return checked.of(
-            "fallback",
-            [f"eager must return a list of {len(batch)} outputs, got {type(outputs).__name__}"],
-            said="",
-        )
-    problems, figures = subject.compared(encoder.eager, [batch, batch[:1]])
-    if encoder.eager([]) != []:
-        problems.append("eager of no items must return no outputs")
-    problems += _apart(subject, batch)
-    unproven = _answers_itself(encoder)
-    if unproven and not problems:
-        return checked.not_run("fallback", unproven)
-    said = f"{len(batch)} items as the untouched forward gives them"
-    return checked.of("fallback", problems, said=said, figures=figures)
-
-
-def _answers_itself(encoder: Encoder) -> str | None:
-    """Why nothing can be proven by `stock`, where it is what it should be compared with."""
-    stock = encoder.stock()
-    if stock is encoder:
-        who = "stock() is the adapter itself"
-    elif type(stock).eager is type(encoder).eager and _alike(_held(stock), _held(encoder)):
-        who = "stock() runs the adapter's own eager on the same module"
-    else:
-        return None
-    return f"{who}: nothing proves eager against the untouched module"
-
-
-def _held(encoder: object) -> Mapping[str, object]:
-    """Its own attributes; nothing for what has slots, or is no encoder at all."""
-    return vars(encoder) if hasattr(encoder, "__dict__") else {}
-
-
-def _alike(mine: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    """Whether two encoders hold the same things."""
-    return mine.keys() == other.keys() and all(
-        value is other[name] or (isinstance(value, _PLAIN) and value == other[name])
-        for name, value in mine.items()
-    )
-
-
-def _apart(subject: Subject, batch: Sequence[Input]) -> Iterator[str]:
-    """Whether `stock` and `oracle`, one module in two dtypes, disagree: both judge all else."""
-    encoder = subject.encoder
-    exact = encoder.spec.dtype == torch.float32
-    allowed = parity.FLOAT32_TOLERANCE if exact else ORACLE_RATIO
-    pairs = zip(encoder.stock().eager(batch), encoder.oracle().eager(batch), strict=True)
-    for index, (mine, true) in enumerate(pairs):
-        gap = parity.distance(mine, true)
-        if not gap <= allowed:
-            how = parity.misfit(mine, true) or f"relative error {gap:.3g}, allowed {allowed:.3g}"
-            yield (
-                f"item {index}: stock() and oracle() must be one untouched module in two dtypes, but "
-                f"differ: {how}; either they are two, or the module itself rounds too much away to "
-                "judge by"
-            )

@@ -51,7 +51,7 @@ def borrowing(subject: Subject, runner: EncoderRunner) -> Checked:
     batch = subject.batch(subject.low)
     why = subject.unrepeated(runner, batch)
     if why:
-        return checked.not_run("borrowing", why)
+        return checked.unjudged("borrowing", why)
     [borrowed] = runner.borrow(batch)
     mine = [t.clone() for t in borrowed.tensor().tensors]
     [owned] = runner.execute(batch)

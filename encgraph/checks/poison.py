@@ -90,7 +90,7 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
     for batch in (subject.batch(subject.low), subject.batch(*subject.several)):
         why = subject.unrepeated(runner, batch)
         if why:
-            return checked.not_run("poison", why)
+            return checked.unjudged("poison", why)
         load = subject.load(batch)
         for index, graph in enumerate(runner.graphs.graphs):
             room = graph.capacity.holds(load) and load.tokens < graph.capacity.tokens
@@ -121,7 +121,7 @@ def contagion(subject: Subject, runner: EncoderRunner) -> Checked:
         return checked.not_run("contagion", "items of integers hold no NaN")
     why = subject.unrepeated(runner, batch, within=_SAME_RATIO)
     if why:
-        return checked.not_run("contagion", why)
+        return checked.unjudged("contagion", why)
     assert runner.graphs is not None
     capacities = runner.graphs.captured_plan.graphs
     full = list(replays.filling(subject, capacities[-1]))

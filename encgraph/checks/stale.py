@@ -32,9 +32,12 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
         runner: Captured.
     """
     batch = subject.batch(*subject.several)
-    why = subject.unrepeated(runner, batch) or _lacking(name, subject.encoder.module)
-    if why:
-        return checked.not_run(name, why)
+    unrepeated = subject.unrepeated(runner, batch)
+    if unrepeated:
+        return checked.unjudged(name, unrepeated)
+    lacking = _lacking(name, subject.encoder.module)
+    if lacking:
+        return checked.not_run(name, lacking)
     before = runner.execute(batch)
     problems = []
     with CHANGES[name](subject.encoder.module) as what:
@@ -77,8 +80,8 @@ def swapped_module(subject: Subject, runner: EncoderRunner) -> Checked:
         return found
     wrong = subject.compared(runner.execute, [batch])[0] or _captured_anew(subject, batch)[0]
     if wrong:
-        why = f"not judged: answers are wrong with nothing swapped: {wrong[0]}"
-        return checked.not_run("swapped_module", why)
+        why = f"answers are wrong with nothing swapped: {wrong[0]}"
+        return checked.unjudged("swapped_module", why)
     module, plain = subject.encoder.module, subject.encoder.stock().eager(batch)
     names = _outermost(module)
     with _all_swapped(module, names):

@@ -163,7 +163,7 @@ class Subject:
         captured = runner.graphs.captured_plan.graphs if runner.graphs else ()
         if any(capacity.holds(load) for capacity in captured):
             return None
-        return f"not judged: no graph that holds {load.tokens} tokens was captured"
+        return f"no graph that holds {load.tokens} tokens was captured"
 
     def unrepeated(
         self, runner: EncoderRunner, batch: Sequence[Input], *, within: float = 0.0
@@ -180,10 +180,10 @@ class Subject:
             return unreplayed
         first, again = (runner.execute(batch) for _ in range(2))
         if not all(bool(torch.isfinite(t).all()) for output in first for t in output.tensors):
-            return "not judged: rows are not finite with nothing changed"
+            return "rows are not finite with nothing changed"
         pairs = zip(first, again, strict=True)
         if not all(parity.distance(mine, other) <= within for mine, other in pairs):
-            return "not judged: the same batch twice gives two answers"
+            return "the same batch twice gives two answers"
         return None
 
     def load(self, batch: Sequence[Input]) -> Load:

@@ -15,6 +15,7 @@ from encgraph.checks import (
     checked,
     conformance,
     edits,
+    fallbacks,
     ownership,
     places,
     poison,
@@ -22,7 +23,7 @@ from encgraph.checks import (
     running,
     stale,
 )
-from encgraph.checks.checked import Checked
+from encgraph.checks.checked import Checked, Unjudged
 from encgraph.checks.subject import Subject
 from encgraph.encoders import protocol
 from encgraph.errors import CaptureError
@@ -38,7 +39,7 @@ STATIC: dict[str, tuple[Static, tuple[str, ...]]] = {
     "fill": (conformance.fill, FILLED),
     "audit": (audit.check, FILLED),
     "paths": (audit.paths, FILLED),
-    "fallback": (conformance.fallback, ("spec", "item_spec", "eager", "stock", "oracle")),
+    "fallback": (fallbacks.check, (*FILLED, "eager", "stock", "oracle")),
     "forward": (conformance.forward, (*FILLED, "eager", "stock", "oracle")),
 }
 """Checks that capture nothing, and the members of the protocol that each needs."""
@@ -61,6 +62,8 @@ RUNNING: dict[str, Running] = {
 CHECK_NAMES = ("methods", *STATIC, "capture", *RUNNING)
 PROOFS = ("forward", "parity")
 """What proves that answers are right, eager and replayed; no encoder lacks what these need."""
+UNSTEADY = "no check before this one failed, so answers change from call to call"
+"""What is said of wrong answers that a check sees which judges something else."""
 
 
 def run(subject: Subject) -> Iterator[Checked]:
@@ -109,7 +112,7 @@ def _captured(subject: Subject, tried: "_Tried") -> Iterator[Checked]:
             for name in RUNNING:
                 yield checked.not_run(name, "nothing was captured")
             return
-        yield running.capture(runner)
+        yield tried.run("capture", partial(running.capture, runner))
         for name, check in RUNNING.items():
             yield tried.run(name, partial(check, subject, runner))
 
@@ -119,9 +122,21 @@ class _Tried:
 
     def __init__(self) -> None:
         self.broken: dict[str, str] = {}
+        self.has_failed = False
 
     def run(self, name: str, check: Callable[[], Checked]) -> Checked:
-        """The outcome; a check that breaks off as an earlier one did is not run, and says which."""
+        """The outcome; a check that breaks off as an earlier one did is not run, and says which.
+
+        One that saw wrong answers where none has failed fails itself.
+        """
+        found = self._outcome(name, check)
+        if isinstance(found, Unjudged) and not self.has_failed:
+            why = found.detail[0].removeprefix(checked.UNJUDGED)
+            found = checked.of(name, [f"{why}; {UNSTEADY}"], said="")
+        self.has_failed |= found.passed is False
+        return found
+
+    def _outcome(self, name: str, check: Callable[[], Checked]) -> Checked:
         try:
             return check()
         except Exception as error:
