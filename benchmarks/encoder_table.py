@@ -55,15 +55,22 @@ class OutOfTime(BaseException):
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Interrupt what runs inside after so many seconds."""
+    """Interrupt what runs inside after so many seconds; what else that breaks is out of time too."""
+    late = OutOfTime(f"took longer than the {seconds:g} s it may")
+    interrupted: list[bool] = []
 
     def stop(number: int, frame: object) -> None:
-        raise OutOfTime(f"took longer than the {seconds:g} s it may")
+        interrupted.append(True)
+        raise late
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except Exception as error:
+        if interrupted:
+            raise late from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -1,7 +1,7 @@
 """Parity passes nothing where there is nothing to judge by, nor one wrong row of thousands."""
 
 import math
-from itertools import count, pairwise
+from itertools import pairwise
 
 import pytest
 import torch
@@ -15,11 +15,15 @@ from encgraph.errors import ParityError
 
 WIDTH = 64
 TINY = [name for name in sizes.SIZES if name.endswith("-tiny")]
-SEEDS = count()
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
 
 
 def normal(rows, width=WIDTH):
-    return torch.randn(rows, width, generator=torch.Generator().manual_seed(next(SEEDS)))
+    return torch.randn(rows, width)
 
 
 def given(rows):
@@ -39,14 +43,15 @@ def compared(mine, *, eager, true):
         (math.nan, r"nothing to judge by: eager's own in this dtype is nan, more than 0\.5"),
     ],
 )
-def test_nothing_passes_where_eager_is_far_from_itself(off, said):
+def test_only_what_is_near_float32_passes_where_eager_is_far_from_itself(off, said):
     true = normal(64)
     eager = true.clone()
     if math.isfinite(off):
         eager += off * normal(64)
     else:
         eager[0, 0] = off
-    for mine in (torch.zeros_like(true), true):
+    assert compared(true + 0.01 * normal(64), eager=eager, true=true).holds
+    for mine in (torch.zeros_like(true), true + 0.1 * normal(64)):
         found = compared(mine, eager=eager, true=true)
         assert not found.holds
         assert found.worst.tolerance_ratio <= parity.TOLERANCE_MOST
@@ -77,7 +82,7 @@ def test_zeros_never_pass_and_a_module_that_rounds_much_away_is_still_judged(eag
 
 
 @pytest.mark.parametrize(
-    ("error", "rows"), [(0.01, 40_000), (0.02, 10_000), (0.03, 4096), (0.03, 8192), (0.05, 2048)]
+    ("error", "rows"), [(0.01, 40_000), (0.02, 12_000), (0.03, 8192), (0.05, 2048)]
 )
 def test_one_wrong_row_among_many_is_found_and_said(error, rows):
     true = normal(rows)

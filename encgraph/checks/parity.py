@@ -41,8 +41,13 @@ EAGER_MULTIPLE = 1.25
 EAGER_MOST = 0.5
 """Where eager is farther than this from its float32 self, nothing can be judged by it.
 
-Half of what an output of zeros is off by. The worst module known is 0.32 off: Idefics3 of transformers
-5.17, which rounds positions away in bfloat16; a bound below that would refuse its right answers.
+Half of what an output of zeros is off by. Idefics3 and SmolVLM of transformers 5.17, which round positions
+away in bfloat16, are 0.3 off at their real sizes, and more at tiny ones.
+"""
+ALONE_TOLERANCE = 0.05
+"""What the runner may be off from float32 by, where eager cannot tell: an output so near is right all the same.
+
+No tower of the registry rounds more away in bfloat16 (`tests/test_parity_bounds.py`).
 """
 TOLERANCE_MOST = EAGER_MULTIPLE * EAGER_MOST
 """Never more is allowed, by chance or not: an output of zeros is off by 1."""
@@ -73,7 +78,9 @@ class Distances:
 
     @property
     def tolerance_ratio(self) -> float:
-        """What the runner may differ by, where eager can be judged by."""
+        """What the runner may differ by."""
+        if not self.is_judged:
+            return ALONE_TOLERANCE
         allowed = max(FLOAT32_TOLERANCE, multiple(self.values) * self.eager_error_ratio)
         return min(TOLERANCE_MOST, allowed)
 
@@ -85,17 +92,18 @@ class Distances:
     @property
     def holds(self) -> bool:
         """Whether it is close enough; NaN never is."""
-        return self.is_judged and self.error_ratio <= self.tolerance_ratio
+        return self.error_ratio <= self.tolerance_ratio
 
     @property
     def said(self) -> str:
-        """The distance and what is allowed, or that there is nothing to judge by."""
-        if not self.is_judged:
-            return (
-                f"relative error {self.error_ratio:.3g}, and nothing to judge by: eager's own in this "
-                f"dtype is {self.eager_error_ratio:.3g}, more than {EAGER_MOST:.3g}"
-            )
-        return f"relative error {self.error_ratio:.3g}, allowed {self.tolerance_ratio:.3g}"
+        """The distance and what is allowed; why that does not follow eager, where it cannot."""
+        said = f"relative error {self.error_ratio:.3g}, allowed {self.tolerance_ratio:.3g}"
+        if self.is_judged:
+            return said
+        return (
+            f"{said}, with nothing to judge by: eager's own in this dtype is "
+            f"{self.eager_error_ratio:.3g}, more than {EAGER_MOST:.3g}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +121,8 @@ class ItemParity(Distances):
     @property
     def row_tolerance_ratio(self) -> float:
         """What a row may differ by."""
+        if not self.is_judged:
+            return ROW_TOLERANCE
         return max(ROW_TOLERANCE, ROW_MULTIPLE * self.eager_row_error_ratio)
 
     @property

@@ -277,9 +277,10 @@ class Fixed:
 
     def _copy(self, pixels_M: Tensor, inputs: Sequence[Input]) -> None:
         sources = [value.pixels.view(-1, *self.slot.shape) for value in inputs]
-        raw = any(source.dtype == torch.uint8 for source in sources)
-        known = self.slot.normalisation if raw else None
-        affine = self._affines.of(known, self.slot.shape, self._weight.device)
+
+        def affine() -> pixels.Affine | None:
+            return self._affines.of(self.slot.normalisation, self.slot.shape, pixels_M.device)
+
         rows.copy_ends(pixels_M, sources, affine)
 
     def _packed(self, made: Sequence[Tensor]) -> EncoderOutput:

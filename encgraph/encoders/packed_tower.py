@@ -99,8 +99,10 @@ class PackedTower(PackedFamily):
 
     def _copy_pixels(self, rows_PK: Tensor, inputs: Sequence[Input]) -> None:
         """Write items end to end from row 0, normalising 8-bit ones; never waits."""
-        shape = (self.size.patch_width,)
-        affine = self._affines.of(self.normalisation, shape, self._weight.device)
+
+        def affine() -> pixels.Affine | None:
+            return self._affines.of(self.normalisation, rows_PK.shape[1:], rows_PK.device)
+
         rows.copy_ends(rows_PK, [value.pixels for value in inputs], affine)
 
     def _limits(self, longest: int) -> dict[str, int]:

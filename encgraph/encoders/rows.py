@@ -1,6 +1,6 @@
 """Rows of static buffers: refuse what does not belong there, write end to end, lengthen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -48,10 +48,19 @@ def require_sizes(value: Input, *, tokens: int) -> None:
     )
 
 
-def copy_ends(rows: Tensor, sources: Sequence[Tensor], affine: Affine | None = None) -> None:
+Factors = Callable[[], Affine | None]
+"""Gives what 8-bit pixels are normalised by."""
+
+
+def _no_factors() -> None:
+    return None
+
+
+def copy_ends(rows: Tensor, sources: Sequence[Tensor], affine: Factors = _no_factors) -> None:
     """Write tensors end to end from row 0, without waiting.
 
-    Few kernels where they are on the device and of one dtype; 8-bit ones are normalised by `affine`.
+    Few kernels where they are on the device and of one dtype; 8-bit ones are normalised by what
+    `affine` gives, which is asked where there are some.
     What lies in pageable host memory is staged by the driver, which keeps the host busy but not the
     device waiting; give pinned or device tensors where that matters.
 
@@ -72,12 +81,13 @@ def copy_ends(rows: Tensor, sources: Sequence[Tensor], affine: Affine | None = N
         _write(rows[end - count : end], source, affine)
 
 
-def _write(rows: Tensor, source: Tensor, affine: Affine | None) -> None:
+def _write(rows: Tensor, source: Tensor, affine: Factors) -> None:
     """Write one tensor; what is converted is converted on the device, where that is quicker."""
     other = source.dtype != rows.dtype
     moved = source.to(rows.device, non_blocking=rows.is_cuda) if other else source
-    if affine is not None and source.dtype == torch.uint8:
-        affine.write(rows, moved)
+    factors = affine() if source.dtype == torch.uint8 else None
+    if factors is not None:
+        factors.write(rows, moved)
     else:
         copy(rows, moved)
 
