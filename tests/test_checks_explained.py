@@ -21,6 +21,7 @@ from encgraph.checks import (
     stale,
     suite,
 )
+from encgraph.checks.checked import Unjudged
 from encgraph.checks.subject import Subject, synthetic
 from encgraph.encoders import wrap
 
@@ -66,6 +67,7 @@ def test_what_no_graph_holds_is_not_judged(name):
     assert (found.passed, found.detail) == (
         None, ("not judged: no graph that holds 16 tokens was captured",)
     )  # fmt: skip
+    assert not isinstance(found, Unjudged)
 
 
 def test_a_forward_that_drifts_is_named_as_such():

@@ -39,9 +39,9 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
     An encoder may ignore what was spoiled (a grid, where it has none); then nothing may change.
     """
     good = subject.batch(*subject.several)
-    why = subject.unrepeated(runner, good, within=_SAME_RATIO)
-    if why:
-        return checked.unjudged("bad_inputs", why)
+    unrepeated = subject.unrepeated("bad_inputs", runner, good, within=_SAME_RATIO)
+    if unrepeated:
+        return unrepeated
     right = runner.execute(good)
     problems = [] if runner.execute([]) == [] else ["no items must give no outputs"]
     for what, spoil in SPOILED.items():

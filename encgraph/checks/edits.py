@@ -36,6 +36,9 @@ def edited_weight(subject: Subject, runner: EncoderRunner) -> Checked:
     is judged where replays are wrong as they are, since they then are after any edit.
     """
     batch, module = subject.batch(*subject.several), subject.encoder.module
+    unreplayed = subject.unreplayed(runner, batch)
+    if unreplayed:
+        return checked.not_run("edited_weight", f"{checked.UNJUDGED}{unreplayed}")
     why = _unjudged(subject, runner, batch, when="before any edit")
     if why:
         return checked.unjudged("edited_weight", why)
@@ -181,9 +184,6 @@ def _unjudged(
     subject: Subject, runner: EncoderRunner, batch: Sequence[Input], *, when: str
 ) -> str | None:
     """Why no edit can be judged; None where replays of the unedited module are right."""
-    why = subject.unreplayed(runner, batch)
-    if why:
-        return why
     wrong, _ = subject.compared(runner.execute, [batch])
     return f"replays are wrong {when}: {wrong[0]}" if wrong else None
 

@@ -49,9 +49,9 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
 def borrowing(subject: Subject, runner: EncoderRunner) -> Checked:
     """A borrowed output is what `execute` gives, and raises once a replay has overwritten it."""
     batch = subject.batch(subject.low)
-    why = subject.unrepeated(runner, batch)
-    if why:
-        return checked.unjudged("borrowing", why)
+    unrepeated = subject.unrepeated("borrowing", runner, batch)
+    if unrepeated:
+        return unrepeated
     [borrowed] = runner.borrow(batch)
     mine = [t.clone() for t in borrowed.tensor().tensors]
     [owned] = runner.execute(batch)

@@ -88,9 +88,9 @@ def check(subject: Subject, runner: EncoderRunner) -> Checked:
     found: list[bool | None] = []
     assert runner.graphs is not None
     for batch in (subject.batch(subject.low), subject.batch(*subject.several)):
-        why = subject.unrepeated(runner, batch)
-        if why:
-            return checked.unjudged("poison", why)
+        unrepeated = subject.unrepeated("poison", runner, batch)
+        if unrepeated:
+            return unrepeated
         load = subject.load(batch)
         for index, graph in enumerate(runner.graphs.graphs):
             room = graph.capacity.holds(load) and load.tokens < graph.capacity.tokens
@@ -119,9 +119,9 @@ def contagion(subject: Subject, runner: EncoderRunner) -> Checked:
     batch = subject.batch(*subject.several)
     if not batch[0].pixels.is_floating_point():
         return checked.not_run("contagion", "items of integers hold no NaN")
-    why = subject.unrepeated(runner, batch, within=_SAME_RATIO)
-    if why:
-        return checked.unjudged("contagion", why)
+    unrepeated = subject.unrepeated("contagion", runner, batch, within=_SAME_RATIO)
+    if unrepeated:
+        return unrepeated
     assert runner.graphs is not None
     capacities = runner.graphs.captured_plan.graphs
     full = list(replays.filling(subject, capacities[-1]))

@@ -32,9 +32,9 @@ def refused(name: str, subject: Subject, runner: EncoderRunner) -> Checked:
         runner: Captured.
     """
     batch = subject.batch(*subject.several)
-    unrepeated = subject.unrepeated(runner, batch)
+    unrepeated = subject.unrepeated(name, runner, batch)
     if unrepeated:
-        return checked.unjudged(name, unrepeated)
+        return unrepeated
     lacking = _lacking(name, subject.encoder.module)
     if lacking:
         return checked.not_run(name, lacking)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from encgraph import packing, sizes
-from encgraph.checks import keeping, parity, reaching
+from encgraph.checks import checked, keeping, parity, reaching
+from encgraph.checks.checked import Checked
 from encgraph.checks.parity import ItemParity
 from encgraph.checks.reaching import Reach
 from encgraph.encoders import inputs
@@ -166,24 +167,25 @@ class Subject:
         return f"no graph that holds {load.tokens} tokens was captured"
 
     def unrepeated(
-        self, runner: EncoderRunner, batch: Sequence[Input], *, within: float = 0.0
-    ) -> str | None:
-        """Why a replay after a change says nothing of that change; None if it would.
+        self, name: str, runner: EncoderRunner, batch: Sequence[Input], *, within: float = 0.0
+    ) -> Checked | None:
+        """A check that was not run, where a replay after a change says nothing of that change.
 
         Args:
+            name: Of the check.
             runner: Captured.
             batch: Replayed twice, with nothing changed in between.
             within: Relative distance that counts as the same answer.
         """
         unreplayed = self.unreplayed(runner, batch)
         if unreplayed:
-            return unreplayed
+            return checked.not_run(name, f"{checked.UNJUDGED}{unreplayed}")
         first, again = (runner.execute(batch) for _ in range(2))
         if not all(bool(torch.isfinite(t).all()) for output in first for t in output.tensors):
-            return "rows are not finite with nothing changed"
+            return checked.unjudged(name, "rows are not finite with nothing changed")
         pairs = zip(first, again, strict=True)
         if not all(parity.distance(mine, other) <= within for mine, other in pairs):
-            return "the same batch twice gives two answers"
+            return checked.unjudged(name, "the same batch twice gives two answers")
         return None
 
     def load(self, batch: Sequence[Input]) -> Load:
