@@ -57,7 +57,6 @@ class Curve:
     """One for each number of patches, none below the one before."""
 
     def __post_init__(self) -> None:
-        """Refuse points that are no curve."""
         patches, ms = self.patches, self.ms
         require(
             0 < len(patches) == len(ms),
@@ -190,8 +189,17 @@ class Costs:
         runs = self.host_bound_ms
         return replace(self, eager_floor_ms=runs[len(runs) // 10], eager_spread_ms=())
 
+    def refuse_other(self, encoder: str) -> None:
+        """Raise a ValueError for another encoder's plan; costs of no encoder price any."""
+        require(
+            self.encoder in (None, encoder),
+            f"costs must be of {encoder!r}, for which the plan is, got those of {self.encoder!r}; "
+            "`cards.price` has them for a size, `Costs.lent_to` where one stands in for another",
+        )
+
     def memory(self, plan: Plan) -> Memory:
-        """Bytes a plan's graphs are predicted to cost."""
+        """Bytes a plan's graphs are predicted to cost; a ValueError if it is another encoder's."""
+        self.refuse_other(plan.encoder)
         if not plan.graphs:
             return Memory(slabs_bytes=0, pool_bytes=0, driver_bytes=0)
         patches = plan.largest().patches

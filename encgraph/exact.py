@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from encgraph import ambient, capturing, graphs, layouts, meters, static, streams, watch
+from encgraph import ambient, capturing, graphs, layouts, meters, static, streams, structure, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders.protocol import Encoder
 from encgraph.errors import CaptureError, StaleBufferError
@@ -159,6 +159,7 @@ class ExactSet(GraphSet):
         changed = self._watch.changed() if self._watch else None
         if changed:
             raise StaleBufferError(f"{changed} after capture; clear and capture again")
+        structure.require_eval(self.encoder.module)
         watch.refuse_hooks(self.encoder.module)
         if full:
             self._evict()

@@ -35,7 +35,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from encgraph import ambient, capturing, memory, static, streams, watch
+from encgraph import ambient, capturing, memory, static, streams, structure, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.encoders.protocol import Encoder, EncoderSpec, Input
 from encgraph.errors import CaptureError, StaleBufferError
@@ -290,4 +290,5 @@ def _check(encoder: Encoder, plan: Plan, *, backend: str, slabs: str) -> None:
     name = encoder.spec.name
     if plan.encoder != name:
         raise ValueError(f"the plan is for encoder {plan.encoder!r}, got {name!r}; plan again")
+    structure.require_eval(encoder.module)
     watch.refuse_hooks(encoder.module)

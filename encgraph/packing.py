@@ -12,17 +12,11 @@ A batch is of one modality: the runner groups before it packs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from encgraph.costs import Costs
-from encgraph.packers.lookup import (
-    ZERO_SIZE,
-    Lookup,
-    Size,
-    joined,
-    size_of,
-    to_packing,
-    total,
-)
+from encgraph.errors import require
+from encgraph.packers.lookup import ZERO_SIZE, Lookup, Size, joined, size_of, to_packing, total
 from encgraph.packers.prices import Prices
 from encgraph.packers.search import (
     CONTIGUOUS_ITEMS,
@@ -255,8 +249,14 @@ def _priced(packed: tuple[Bins, list[int]], sizes: Sequence[Size], prices: Price
 def predicted_ms(packing: Packing, batch: Sequence[Item], costs: Costs) -> float:
     """Predicted time of a packed batch in milliseconds.
 
-    Once the batch's own cost, each bin's replay, and one batched eager run of what is left.
+    Request cost, replays, and one eager run of the rest. Raises ValueError for another's packing.
     """
+    placed = sorted(chain(*(b.items for b in packing.bins), (f.item for f in packing.fallback)))
+    require(
+        placed == list(range(len(batch)))
+        and all(b.load == Load.of(batch[i] for i in b.items) for b in packing.bins),
+        f"the packing must be of this batch of {len(batch)} items, got another's; pack it first",
+    )
     replays = sum(costs.replay_ms(bin.capacity, bin.load) for bin in packing.bins)
     left = Load.of(batch[f.item] for f in packing.fallback)
     return costs.request_ms + replays + costs.eager_ms(left)
@@ -286,6 +286,7 @@ def _ascending_packer(plan: Plan, costs: Costs | None) -> Packer:
 def _cheapest_packer(plan: Plan, costs: Costs | None) -> Packer:
     if costs is None:
         raise ValueError("packing 'cheapest' needs costs, got None; load or model them first")
+    costs.refuse_other(plan.encoder)
     prices = Prices.of(plan, costs)
     return lambda batch: _cheapest(batch, plan, prices)
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from encgraph import ambient, capturing, graphs, incoming, packing, rows, watch
+from encgraph import ambient, capturing, graphs, incoming, packing, rows, structure, watch
 from encgraph.borrowed import Borrowed
 from encgraph.encoders import protocol
 from encgraph.encoders.protocol import Encoder, EncoderOutput, Input
@@ -121,12 +121,14 @@ class EncoderRunner(Showing):
         """Capture the plan, freeing an earlier capture first; returns what it holds.
 
         Raises:
-            ValueError: If backend, plan or packer do not suit the encoder; then nothing is held.
+            ValueError: If backend, plan or packer do not suit the encoder, or anything of it is in
+                training mode; then nothing is held.
             CaptureError: If no budget could be captured, or forward hooks are installed.
         """
         with self.turn():
             self._clear()
             self._knows = True
+            structure.require_eval(self.encoder.module)
             if self.is_graphed:
                 watch.refuse_hooks(self.encoder.module)
                 self._open()

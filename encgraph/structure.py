@@ -155,6 +155,18 @@ class Structure:
             yield f"class {kind.__name__!r} of module {name!r} changed its forward"
 
 
+def require_eval(module: nn.Module) -> None:
+    """Refuse a module of which anything is in training mode, where dropout would change answers.
+
+    Raises:
+        ValueError: If so; names the first submodule, which may be one that came after `.eval()`.
+    """
+    found = next((name or "encoder" for name, m in module.named_modules() if m.training), None)
+    require(
+        found is None, f"module {found!r} must be in eval mode; call .eval() on the whole model"
+    )
+
+
 def require_python(named: Mapping[str, nn.Module]) -> None:
     """Refuse modules of torch.jit, which run another program than their Python parts.
 

@@ -193,3 +193,21 @@ def test_a_batch_of_no_items_is_refused_by_what_came(rule: str) -> None:
 def test_cheapest_without_costs_says_where_they_come_from() -> None:
     with pytest.raises(ValueError, match="needs costs, got None; load or model them first"):
         packing.cheapest(images(64), DOUBLING, costs=None)
+
+
+def test_a_packing_prices_its_own_batch_alone():
+    batch, other = images(64, 64, 128), images(64, 128, 128)
+    packed = packing.ascending(batch, DOUBLING)
+    assert packing.predicted_ms(packed, batch, MODELLED) > 0
+    for wrong in (batch[:2], batch + batch, other):
+        with pytest.raises(ValueError, match="must be of this batch"):
+            packing.predicted_ms(packed, wrong, MODELLED)
+
+
+def test_costs_of_another_encoder_price_neither_packing_nor_memory():
+    theirs = replace(MODELLED, encoder="qwen3-vl-2b")
+    assert DOUBLING.encoder != "qwen3-vl-2b"
+    for priced in (theirs.memory, lambda plan: packing.cheapest(images(64), plan, costs=theirs)):
+        with pytest.raises(ValueError, match="costs must be of"):
+            priced(DOUBLING)
+    assert replace(theirs, encoder=None).memory(DOUBLING) == MODELLED.memory(DOUBLING)

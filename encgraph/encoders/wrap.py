@@ -11,7 +11,7 @@ from encgraph.encoders.fixed import Fixed, Slot
 from encgraph.errors import DTYPES, require
 from encgraph.records import Modality
 from encgraph.sizes import Grid, TokenRule
-from encgraph.structure import require_python
+from encgraph.structure import require_eval, require_python
 
 BatchCall = Callable[[Any, Tensor], Any]
 """Runs a module on a batch and returns a tensor, or several, batch first."""
@@ -103,7 +103,7 @@ def fixed(
 
 def _require_wrappable(module: nn.Module, example: Tensor) -> None:
     """Refuse what no run can be made of, before there is any."""
-    require(not module.training, "the module must be in eval mode; call .eval() on it")
+    require_eval(module)
     require_python(dict(module.named_modules()))
     weight = weights.weight_of(module)
     dtype = str(weight.dtype).removeprefix("torch.")

@@ -130,11 +130,7 @@ def check_costs(costs: Costs, encoder: str) -> None:
         isinstance(costs, Costs),
         f"costs must be Costs, got {type(costs).__name__}; `cards.price` has them for a size",
     )
-    require(
-        costs.encoder in (None, encoder),
-        f"costs must be of {encoder!r}, for which the plan is, got those of {costs.encoder!r}; "
-        "`cards.price` has them for a size, `Costs.lent_to` where one stands in for another",
-    )
+    costs.refuse_other(encoder)
 
 
 def predict(

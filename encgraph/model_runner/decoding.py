@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from encgraph import ambient, capturing, graphs, meters, watch
+from encgraph import ambient, capturing, graphs, meters, structure, watch
 from encgraph.capturing import BudgetGraph
 from encgraph.errors import CaptureError
 from encgraph.graphs import Observe
@@ -107,9 +107,11 @@ class Decoder:
             What was made; batch sizes that failed are told, the rest is usable.
 
         Raises:
+            ValueError: If anything of the language model is in training mode.
             CaptureError: If a forward hook is installed, which a replay would not run.
         """
         self.clear()
+        structure.require_eval(self._step.text)
         start = time.perf_counter()
         hooked = watch.hooked(self._step.text) or watch.hooked(self._step.head)
         if hooked:

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import AutoModelForImageTextToText, Qwen3VLVisionModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig, Qwen3VLTextConfig
 
+from encgraph import structure
 from encgraph.encoders import registry
 from encgraph.errors import StaleBufferError, require
 from encgraph.model_runner.text_sizes import TEXT_SIZES, TextSize
@@ -68,7 +69,7 @@ def check(model: Any) -> None:
     """Refuse a model that decode graphs cannot run.
 
     Raises:
-        ValueError: If it is in training mode, or its attention builds masks of its own.
+        ValueError: If anything of it is in training mode, or its attention builds masks of its own.
     """
     attention = model.model.language_model.config._attn_implementation
     require(
@@ -76,7 +77,7 @@ def check(model: Any) -> None:
         f"the language model's attention must be one of {_ATTENTIONS}, got {attention!r}; "
         "load the model with attn_implementation='sdpa'",
     )
-    require(not model.training, "the model must be in eval mode; call .eval() on it")
+    structure.require_eval(model)
 
 
 def held_parts(model: Any) -> dict[str, Any]:
@@ -88,14 +89,16 @@ def held_parts(model: Any) -> dict[str, Any]:
     }
 
 
-def refuse_swapped(model: Any, held: Mapping[str, Any]) -> None:
-    """Refuse a model that has others than these parts by now.
+def refuse_changed(model: Any, held: Mapping[str, Any]) -> None:
+    """Refuse a model that has others than these parts by now, or one in training mode.
 
     Raises:
         StaleBufferError: If one is another module; names it.
+        ValueError: If one is in training mode as a whole; what a graph holds is watched in full.
     """
     now = held_parts(model)
     for name, module in held.items():
+        require(not now[name].training, f"{name!r} must be in eval mode; call .eval() on the model")
         if now[name] is not module:
             raise StaleBufferError(
                 f"submodule {name!r} was swapped after the runner was made; "

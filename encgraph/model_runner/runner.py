@@ -125,7 +125,7 @@ class ModelRunner(Showing):
             there and in one warning, and runs eager.
 
         Raises:
-            ValueError: If plan or batch sizes do not suit the runner.
+            ValueError: If plan, batch sizes or model do not suit the runner.
             RuntimeError: If it was shut down.
         """
         sizes = self.options.batch_sizes if batch_sizes is None else batch_sizes
@@ -271,7 +271,7 @@ class ModelRunner(Showing):
     def _go_on(self, what: str) -> None:
         if self._is_closing:
             raise RuntimeError(f"the runner was shut down before {what}; make a new one")
-        models.refuse_swapped(self.model, self._parts)
+        models.refuse_changed(self.model, self._parts)
 
     def _check_graphs(self) -> None:
         """Warn of a forgotten capture, and refuse what the decoder's graphs would not see; encoder
