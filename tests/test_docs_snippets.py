@@ -46,7 +46,7 @@ def test_the_snippet_of_several_cards_runs():
     made = run(
         "data_parallel.md",
         **{
-            "price(size)": 'price(sizes.named("qwen3-vl-8b"))',
+            "price(size)": 'price(sizes.named("qwen3-vl-8b")).lent_to("qwen3-vl-tiny")',
             'size = sizes.named("qwen3-vl-8b")': 'size = sizes.named("qwen3-vl-tiny")',
             "packer=packer": 'packer=packer, backend="reference"',
         },

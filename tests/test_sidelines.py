@@ -29,7 +29,7 @@ class Launch:
 def launching():
     """A runner that packs by cost, whose graphs are stand-ins, and what tells of the first launch."""
     encoder, launch = tiny(), Launch()
-    model = costs.modelled(sizes.named("qwen3-vl-8b"))
+    model = costs.modelled(sizes.named("qwen3-vl-8b")).lent_to("qwen3-vl-tiny")
     packer = partial(packing.packer, costs=model, rule="cheapest")
     planned = plan(16, 64, 128, items=8)
     with EncoderRunner(encoder=encoder, plan=planned, backend="reference", packer=packer) as runner:
